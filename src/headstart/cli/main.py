@@ -1,0 +1,88 @@
+"""`headstart`: the group of verbs, loaded when called, and what every error looks like.
+
+stdout is data, stderr is talk. Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from headstart import __version__
+from headstart.errors import HeadstartError, did_you_mean
+
+__all__ = ["cli", "main"]
+
+# verb → one line of help; the command is `command` in headstart.cli.<verb>
+VERBS = {
+    "generate": "Generate text, with speculation, and say what it gained.",
+    "theory": "The closed forms of speculative decoding, and their simulations.",
+    "models": "Models by name: list them, fetch them.",
+    "doctor": "What this machine and this installation can do.",
+}
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb's file only when the verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"headstart.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], VERBS)}; see headstart --help")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="headstart", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Language models generate faster without changing what they say."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:] if args is None else args))
+
+
+def run(args: list[str]) -> int:
+    """Run the command line; every failure is one line on stderr."""
+    try:
+        result = cli.main(args=args, prog_name="headstart", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2 if isinstance(error, click.UsageError) else 1)
+    except HeadstartError as error:
+        return _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader has gone: point stdout at nothing, so that Python's own flush at exit stays quiet too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _fail("out of memory; ask for less (fewer draws, a shorter context, a smaller model)", 1)
+    except OSError as error:
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,119 @@
+"""The seams of Headstart: what a model, a cache, a drafter, a rule and a source of chance must offer.
+
+Axis names: batch, gamma, vocab, hidden, position. Positions are 0-based indices in prompt + output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from headstart.records import Draft
+from headstart.rows import FloatArray, Row
+
+__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Scores"]
+
+
+class Cache(Protocol):
+    """What a model remembers of one sequence. `Model.score` appends to it; nothing else makes it longer."""
+
+    @property
+    def length(self) -> int:
+        """Number of tokens held."""
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` tokens. Raises ValueError if `length` exceeds what is held."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the tokens of the last `score`, keep those at the indices `path` (increasing), as one chain; drop the others."""
+
+    def fork(self) -> Self:
+        """An independent copy; scoring on one does not touch the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One sequence's part of a `score` call: append `tokens` to `cache` and say what comes after each."""
+
+    cache: Cache
+    tokens: Sequence[int]  # [tokens], at least one
+    parents: Sequence[int] | None = None  # [tokens]: index of the parent within `tokens`, −1 for the cache's end; None: a chain
+    num_logits: int | None = None  # logits wanted, for the last so many tokens; None: all; 0: none (prefill)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Answer to one `Ask`."""
+
+    logits: FloatArray  # [num_logits, vocab], natural log units up to a constant per row; −inf is allowed
+    features: FloatArray | None = None  # [tokens, hidden], for drafters that read the target's hidden states
+
+
+class Model(Protocol):
+    """A causal language model that answers with logits."""
+
+    vocab_size: int  # width of every row of logits
+    context_limit: int  # the most tokens one sequence may hold
+
+    def open(self) -> Cache:
+        """An empty cache for one sequence."""
+
+    def score(self, asks: Sequence[Ask]) -> list[Scores]:
+        """Score many sequences in one pass, appending to each cache. Raises ValueError past `context_limit`."""
+
+
+class Processor(Protocol):
+    """Logits into the row that is sampled from: bias, bans, penalties, temperature, truncation."""
+
+    def row(self, history: Sequence[int], logits: FloatArray) -> Row:
+        """The row after `history` (prompt + output so far, token ids). `logits` is [vocab] and is not changed. Raises RowError."""
+
+
+class Draws(Protocol):
+    """Where chance comes from. A request owns its draws; they are made in a stated order."""
+
+    def draw(self, row: Row, position: int) -> int:
+        """A token of positive probability, distributed as `row`, for the token at `position` of prompt + output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a drafter may look at: the tokens so far and how the target's rows will be processed."""
+
+    tokens: Sequence[int]  # prompt + output so far; never empty
+    num_prompt: int
+    processor: Processor
+
+
+class Drafter(Protocol):
+    """Whoever guesses the next tokens. One object serves many sequences; `open` gives each its state."""
+
+    name: str
+
+    def open(self, contexts: Sequence[Context]) -> list[Any]:
+        """One state a sequence, warmed up on its prompt (this is prefill time)."""
+
+    def propose(
+        self, states: Sequence[Any], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """At most `budgets[i]` ≥ 0 tokens after `contexts[i].tokens`, each with the row it was drawn from.
+
+        How many may depend on rows and on earlier tokens of the draft, never on the token just drawn."""
+
+    def commit(self, state: Any, tokens: Sequence[int], features: FloatArray | None) -> None:
+        """`tokens`: prompt + output after the round; forget whatever of the draft is not among them."""
+
+
+class Rule(Protocol):
+    """How a draft is judged, stated as a law: no randomness inside, so tests can sum over every outcome."""
+
+    name: str
+    walks: bool  # drawn by walking (the target's own token at each position) instead of from outcome_probs
+    keyed: bool  # needs draws shared by drafter and target (`draws.KeyedDraws`)
+
+    def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
+        """[gamma + 1]: probability of keeping exactly the first i drafted tokens, given the draft. `target_rows` has gamma + 1."""
+
+    def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
+        """Law of the one extra token, given that exactly the first `node` drafted tokens are kept."""
