@@ -113,7 +113,9 @@ class Rule(Protocol):
     keyed: bool  # needs draws shared by drafter and target (`draws.KeyedDraws`)
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
-        """[gamma + 1]: probability of keeping exactly the first i drafted tokens, given the draft. `target_rows` has gamma + 1."""
+        """[gamma + 1]: probability of keeping exactly the first i drafted tokens, given the draft.
+
+        `target_rows` has gamma + 1 rows."""
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
         """Law of the one extra token, given that exactly the first `node` drafted tokens are kept."""

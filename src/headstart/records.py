@@ -126,7 +126,7 @@ class Sampling:
 def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
     if isinstance(value, (str, int)):
         return (value,)
-    if isinstance(value, Sequence) or isinstance(value, (set, frozenset)):
+    if isinstance(value, (Sequence, set, frozenset)):
         return tuple(value)
     raise OptionError(f"`{name}` must be a value or a list of values, got {value!r}")
 
