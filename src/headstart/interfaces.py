@@ -67,7 +67,7 @@ class Processor(Protocol):
     """Logits into the row that is sampled from: bias, bans, penalties, temperature, truncation."""
 
     def row(self, history: Sequence[int], logits: FloatArray) -> Row:
-        """The row after `history` (prompt + output so far, token ids). `logits` is [vocab] and is not changed. Raises RowError."""
+        """The row after `history` (prompt + output so far). `logits` is [vocab] and is not changed. Raises RowError."""
 
 
 class Draws(Protocol):

@@ -1,0 +1,287 @@
+"""Logits → rows, and what can be said of two rows: residual, overlap, total variation.
+
+`process` turns one vector of logits into the row that is sampled from, in a fixed order: logit bias, bans and minimum length
+→ repetition penalty (prompt + output) → presence and frequency penalties (output) → temperature → top-k → top-p → min-p →
+typical-p. Each truncation sees the renormalised row the one before left. Ties always go to the lower token id. The row keeps
+the precision of the logits; sums are made in float64.
+
+It does not know models, rounds or chance. `residual`, `overlap` and `total_variation` also take plain [vocab] arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headstart.errors import OptionError, RowError
+from headstart.records import Sampling
+from headstart.rows import FloatArray, IntArray, Row, as_row
+
+__all__ = [
+    "SamplingProcessor",
+    "biased_logits",
+    "excess_mass",
+    "log_softmax",
+    "overlap",
+    "process",
+    "residual",
+    "softmax",
+    "total_variation",
+]
+
+
+def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
+    """Probabilities from logits along the last axis; temperature 0 puts all mass on the first largest logit.
+
+    Raises RowError when a row holds NaN or +inf, or nothing above −inf."""
+    values: FloatArray = _floats(logits)
+    if values.ndim == 1:
+        return process(values, Sampling(temperature=temperature)).to_array()
+    return np.stack([softmax(row, temperature) for row in values])
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """Natural log-probabilities of a [vocab] vector of logits, float64."""
+    shifted = logits.astype(np.float64) - float(np.max(logits))
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def residual(target: Row | ArrayLike, draft: Row | ArrayLike, scale: float = 1.0) -> Row:
+    """norm((scale·p − q)+), the law of a correction (Leviathan et al. 2023, Alg. 1; block verification scales p).
+
+    Where nothing is left (p = q up to rounding) the target's own row comes back, never NaN."""
+    p, q = as_row(target), as_row(draft)
+    _same_vocabulary(p, q)
+    excess, mass = _excess(p, q, scale)
+    if mass <= 4 * float(np.finfo(excess.dtype).eps):
+        return p
+    return _kept(Row((excess / mass).astype(excess.dtype, copy=False), p.ids, p.vocab_size))
+
+
+def excess_mass(target: Row, draft: Row, scale: float = 1.0) -> float:
+    """Σ (scale·p − q)+, the mass a correction is drawn from; 1 − overlap at scale 1."""
+    return _excess(target, draft, scale)[1]
+
+
+def overlap(target: Row | ArrayLike, draft: Row | ArrayLike) -> float:
+    """Σ min(p, q) = 1 − TV(p, q): the chance that the token rule accepts a token drawn from q."""
+    p, q = as_row(target), as_row(draft)
+    _same_vocabulary(p, q)
+    # Only tokens both rows list can contribute: walk the smaller support.
+    small, large = (p, q) if p.probs.size <= q.probs.size else (q, p)
+    return min(1.0, float(np.minimum(small.probs, large.at(small.ids)).sum(dtype=np.float64)))
+
+
+def total_variation(target: Row | ArrayLike, draft: Row | ArrayLike) -> float:
+    """½ Σ |p − q|, between 0 and 1."""
+    p, q = as_row(target), as_row(draft)
+    _same_vocabulary(p, q)
+    return float(np.abs(p.to_array().astype(np.float64) - q.to_array()).sum()) / 2
+
+
+def biased_logits(
+    logits: FloatArray,  # [vocab]
+    sampling: Sampling,
+    history: Sequence[int] = (),
+    *,
+    num_prompt: int = 0,
+    end_ids: Collection[int] = (),
+) -> FloatArray:
+    """Logits after bias, bans, minimum length and penalties: what reported log-probabilities are made from.
+
+    `history` is prompt + output before this token, its first `num_prompt` tokens being the prompt. Comes back as a new
+    array, or as `logits` itself where no option touches it."""
+    s = sampling
+    short = len(history) - num_prompt < s.min_tokens
+    banned = [*s.ban, *(end_ids if short else ())]
+    penalised = s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+    if not (s.logit_bias or banned or penalised):
+        return logits
+    out = logits.copy()
+    vocab = out.size
+    for token, bias in s.logit_bias.items():
+        out[_inside(token, vocab, "logit_bias")] += bias
+    for token in banned:
+        out[_inside(token, vocab, "ban")] = -np.inf
+    if penalised:
+        _penalise(out, s, np.asarray(history, dtype=np.int64), num_prompt)
+    return out
+
+
+def process(
+    logits: ArrayLike,  # [vocab]
+    sampling: Sampling,
+    history: Sequence[int] = (),
+    *,
+    num_prompt: int = 0,
+    end_ids: Collection[int] = (),
+) -> Row:
+    """The row that is sampled from. A pure function of (history, logits); `logits` is not changed.
+
+    Raises RowError for NaN or +inf logits and where no token is left."""
+    values = biased_logits(_floats(logits), sampling, history, num_prompt=num_prompt, end_ids=end_ids)
+    best = _best(values)
+    if sampling.temperature == 0:
+        return Row.point(best, values.size)
+    row = _softmax_row(values, float(values[best]), sampling.temperature)
+    if sampling.top_k:
+        row = _top_k(row, sampling.top_k)
+    if sampling.top_p < 1:
+        row = _mass_prefix(row, -row.probs, sampling.top_p)
+    if sampling.min_p > 0:
+        row = _normalised(row, row.probs >= sampling.min_p * row.probs.max())
+    if sampling.typical_p < 1:
+        row = _mass_prefix(row, _surprise(row.probs), sampling.typical_p)
+    return row
+
+
+class SamplingProcessor:
+    """The processor of one sequence: `process` with its options, prompt length and end tokens filled in.
+
+    `vocab_size` cuts padded logits: ids at or over it have no text and are never emitted; `holes` are such ids below it."""
+
+    def __init__(
+        self, sampling: Sampling, *, num_prompt: int, vocab_size: int, end_ids: Collection[int] = (), holes: Collection[int] = ()
+    ) -> None:
+        for name, tokens in (("logit_bias", sampling.logit_bias), ("ban", sampling.ban)):
+            for token in tokens:
+                _inside(token, vocab_size, name)
+        self.sampling, self.num_prompt, self.vocab_size = sampling, num_prompt, vocab_size
+        self.end_ids = frozenset(token for token in end_ids if token < vocab_size)
+        self._holes = np.array(sorted(token for token in holes if token < vocab_size), dtype=np.int64)
+
+    def fitted(self, logits: FloatArray) -> FloatArray:
+        """[vocab] logits over exactly `vocab_size` tokens: padding cut off, missing tokens and holes at −inf."""
+        if logits.size == self.vocab_size and not self._holes.size:
+            return logits
+        out = np.full(self.vocab_size, -np.inf, dtype=logits.dtype)
+        width = min(logits.size, self.vocab_size)
+        out[:width] = logits[:width]
+        out[self._holes] = -np.inf
+        return out
+
+    def row(self, history: Sequence[int], logits: FloatArray) -> Row:
+        """See `process`."""
+        return process(self.fitted(logits), self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
+
+    def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
+        """[vocab] reported log-probabilities: after bias, bans and penalties, before temperature and truncation."""
+        values = self.fitted(logits)
+        return log_softmax(biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids))
+
+
+def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
+    excess = np.maximum(p.probs * p.probs.dtype.type(scale) - q.at(p.ids), 0)
+    return excess, float(excess.sum(dtype=np.float64))
+
+
+def _floats(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values)
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
+
+
+def _same_vocabulary(p: Row, q: Row) -> None:
+    if p.vocab_size != q.vocab_size:
+        raise OptionError(f"`target` and `draft` must be rows over one vocabulary, got {p.vocab_size} and {q.vocab_size} tokens")
+
+
+def _inside(token: int, vocab_size: int, name: str) -> int:
+    if token >= vocab_size:
+        raise OptionError(f"`{name}` names token {token}, outside the vocabulary; ids go from 0 to {vocab_size - 1}")
+    return token
+
+
+def _penalise(out: FloatArray, s: Sampling, history: IntArray, num_prompt: int) -> None:
+    if s.repetition_penalty != 1.0:
+        seen = np.unique(history)
+        values = out[seen]
+        out[seen] = np.where(values > 0, values / s.repetition_penalty, values * s.repetition_penalty)
+    if s.presence_penalty != 0.0 or s.frequency_penalty != 0.0:
+        emitted, counts = np.unique(history[num_prompt:], return_counts=True)
+        out[emitted] -= (s.presence_penalty + s.frequency_penalty * counts).astype(out.dtype)
+
+
+def _best(logits: FloatArray) -> int:
+    """The first largest logit. `argmax` stops at the first NaN, so one look at its value tells every kind of bad row."""
+    best = int(np.argmax(logits))
+    top = float(logits[best])
+    if np.isnan(top):
+        raise RowError(f"the logit of token {best} is NaN")
+    if top == np.inf:
+        raise RowError(f"the logit of token {best} is +inf")
+    if top == -np.inf:
+        raise RowError("no token is left: every logit is −inf (everything banned?)")
+    return best
+
+
+def _softmax_row(logits: FloatArray, top: float, temperature: float) -> Row:
+    kind = logits.dtype.type
+    if kind(temperature) == 0:  # over 0, but nothing in this precision: the limit of the law
+        probs = (logits == top).astype(logits.dtype)
+    else:
+        with np.errstate(over="ignore"):
+            probs = np.exp((logits - kind(top)) / kind(temperature))
+    total = probs.sum(dtype=np.float64)
+    return Row(probs / kind(total), None, logits.size)
+
+
+def _ids(row: Row) -> IntArray:
+    return np.arange(row.vocab_size) if row.ids is None else row.ids
+
+
+def _normalised(row: Row, keep: NDArray[Any]) -> Row:
+    """The row cut to the places where `keep` is true (or to those indices), renormalised."""
+    probs = row.probs[keep]
+    return _kept(Row(probs / probs.dtype.type(probs.sum(dtype=np.float64)), _ids(row)[keep], row.vocab_size))
+
+
+def _kept(row: Row) -> Row:
+    """The row without tokens of probability zero, where that makes it much smaller."""
+    alive = np.flatnonzero(row.probs)
+    if alive.size * 4 > row.probs.size:
+        return row
+    return Row(row.probs[alive], _ids(row)[alive], row.vocab_size)
+
+
+def _top_k(row: Row, k: int) -> Row:
+    probs = row.probs
+    if k >= probs.size:
+        return row
+    threshold = np.partition(probs, probs.size - k)[probs.size - k]
+    above = np.flatnonzero(probs > threshold)
+    ties = np.flatnonzero(probs == threshold)[: k - above.size]  # the lower ids
+    return _normalised(row, np.sort(np.concatenate([above, ties])))
+
+
+_HEAD = 512  # sorted first; nearly always enough for the mass that is kept, and far cheaper than sorting a vocabulary
+
+
+def _mass_prefix(row: Row, cost: FloatArray, mass: float) -> Row:
+    """The smallest set of tokens in order of `cost` (ties: lower id) that holds at least `mass`; top-p and typical-p."""
+    probs = row.probs
+    if probs.size > 2 * _HEAD:
+        # Every token that costs no more than the _HEAD-th: a prefix of the full order, ties included.
+        head = np.flatnonzero(cost <= np.partition(cost, _HEAD)[_HEAD])
+        if probs[head].sum(dtype=np.float64) > mass * (1 + 1e-6):
+            order = head[np.argsort(cost[head], kind="stable")]
+            return _normalised(row, np.sort(order[: _reach(probs[order], mass)]))
+    order = np.argsort(cost, kind="stable")
+    return _normalised(row, np.sort(order[: _reach(probs[order], mass)]))
+
+
+def _reach(probs: FloatArray, mass: float) -> int:
+    """How many of the leading `probs` it takes to hold `mass`; rounding never asks for one more than needed."""
+    cumulative = np.cumsum(probs, dtype=np.float64)
+    slack = 8 * float(np.finfo(probs.dtype).eps)
+    return min(int(np.searchsorted(cumulative, mass - slack)) + 1, probs.size)
+
+
+def _surprise(probs: FloatArray) -> FloatArray:
+    """|−log p − H|: distance from the entropy (Meister et al. 2023, locally typical sampling)."""
+    with np.errstate(divide="ignore"):
+        info = -np.log(probs)
+    entropy = float((probs * np.where(probs > 0, info, 0)).sum(dtype=np.float64))
+    return np.abs(info - probs.dtype.type(entropy))
