@@ -38,9 +38,10 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
 
     Raises RowError when a row holds NaN or +inf, or nothing above −inf."""
     values: FloatArray = _floats(logits)
-    if values.ndim == 1:
-        return process(values, Sampling(temperature=temperature)).to_array()
-    return np.stack([softmax(row, temperature) for row in values])
+    sampling = Sampling(temperature=temperature)
+    rows = [process(row, sampling).to_array() for row in values.reshape(-1, values.shape[-1])]
+    stacked: FloatArray = np.reshape(np.asarray(rows), values.shape)
+    return stacked
 
 
 def log_softmax(logits: FloatArray) -> FloatArray:

@@ -1,0 +1,300 @@
+"""One round, and the loop over rounds: draft → score → decide → commit, for one sequence or many.
+
+Prefill runs prompt[:-1]; each round scores the last token together with its draft, so target calls equal rounds and plain
+decoding emits exactly one token a call. After every round the target's cache holds prompt + output − 1 tokens, also when a
+pass fails or an iterator is abandoned. It works on token ids: text, chat and stop strings are `generation`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from headstart.errors import InputError, RowError
+from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Scores
+from headstart.probs import SamplingProcessor, overlap
+from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
+from headstart.rows import FloatArray, Row
+from headstart.verify import decide
+
+__all__ = ["Decoder", "EndTokens", "Request", "Stopper"]
+
+
+class Stopper(Protocol):
+    """Says after which token a sequence ends. Asked once for every emitted token, in order."""
+
+    def stops(self, token: int) -> bool:
+        """Whether the sequence ends with `token`."""
+
+
+class EndTokens:
+    """Stops at any of the given token ids."""
+
+    def __init__(self, ids: Sequence[int] | frozenset[int] = ()) -> None:
+        self._ids = frozenset(ids)
+
+    def stops(self, token: int) -> bool:
+        """Whether `token` is an end token."""
+        return token in self._ids
+
+
+class Request:
+    """One sequence being decoded: what was asked, what is out, and its own draws. Belongs to whoever runs it."""
+
+    def __init__(
+        self,
+        prompt: Sequence[int],  # token ids, at least one
+        *,
+        rule: Rule,
+        draws: Draws,
+        processor: SamplingProcessor,
+        max_tokens: int,
+        gamma: int = DEFAULT_GAMMA,
+        stopper: Stopper | None = None,
+        num_logprobs: int | None = None,  # alternatives to report; None: no logprobs
+    ) -> None:
+        if not len(prompt):
+            raise InputError("the prompt holds no tokens; give at least one word")
+        self.num_prompt = len(prompt)
+        self.tokens = list(prompt)  # prompt + output
+        self.rule, self.draws, self.processor = rule, draws, processor
+        self.max_tokens, self.gamma = max_tokens, gamma
+        self.stopper: Stopper = stopper or EndTokens()
+        self.num_logprobs = num_logprobs
+        self.rounds: list[Round] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.finish_reason: FinishReason | None = None
+        self.error: RowError | None = None
+        self.clock = _Clock()
+        self.cache: Cache | None = None
+        self.draft_state: Any = None
+
+    @property
+    def output(self) -> list[int]:
+        """Emitted token ids."""
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def done(self) -> bool:
+        """Whether no further round is due."""
+        return self.finish_reason is not None or self.error is not None
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times so far."""
+        return Stats.of(self.rounds, self.clock.seconds())
+
+    @property
+    def context(self) -> Context:
+        """What a drafter may see."""
+        return Context(tokens=self.tokens, num_prompt=self.num_prompt, processor=self.processor)
+
+    def close(self) -> None:
+        """Let go of caches and drafter state."""
+        self.cache = self.draft_state = None
+
+
+class Decoder:
+    """Runs requests on one target with one drafter. Keeps nothing between calls: all state is in the requests."""
+
+    def __init__(self, model: Model, drafter: Drafter) -> None:
+        self.model, self.drafter = model, drafter
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        """Prefill. Raises InputError for a prompt that leaves no room in the target's context."""
+        limit = self.model.context_limit
+        for request in requests:
+            if request.num_prompt >= limit:
+                raise InputError(
+                    f"the prompt is {request.num_prompt} tokens long and the context holds {limit}; "
+                    "shorten the prompt or load the model with a larger --context"
+                )
+        with _timed(requests, "prefill"):
+            for request in requests:
+                request.cache = self.model.open()
+            asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0) for r in requests if r.num_prompt > 1]
+            if asks:
+                self.model.score(asks)
+            for request, state in zip(requests, self.drafter.open([r.context for r in requests]), strict=True):
+                request.draft_state = state
+
+    def round(self, requests: Sequence[Request]) -> None:
+        """One round for every request that is not done: each emits at least one token, or ends with its `error` set."""
+        live = [request for request in requests if not request.done]
+        if not live:
+            return
+        scores: list[Scores] = []
+        with _timed(live, "other"):  # what no part inside claims
+            try:
+                with _timed(live, "draft"):
+                    drafts = self.drafter.propose(
+                        [r.draft_state for r in live],
+                        [r.context for r in live],
+                        [self._budget(r) for r in live],
+                        [r.draws for r in live],
+                    )
+                asks = [Ask(cache=_cache(r), tokens=[r.tokens[-1], *d.tokens]) for r, d in zip(live, drafts, strict=True)]
+                with _timed(live, "score"):
+                    scores = self.model.score(asks)
+                with _timed(live, "verify"):
+                    for request, draft, scored in zip(live, drafts, scores, strict=True):
+                        self._judge(request, draft, scored)
+            finally:
+                # Commits what was emitted; after a failure, takes back what was not.
+                self._commit(live, scores)
+
+    def run(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+        """Prefill, then a round at a time until all are done; yields the requests each round moved. Frees caches at the end."""
+        try:
+            self.begin(requests)
+            while live := [request for request in requests if not request.done]:
+                self.round(live)
+                yield live
+        finally:
+            for request in requests:
+                request.close()
+
+    def _commit(self, live: Sequence[Request], scores: Sequence[Scores]) -> None:
+        """Bring the target's caches and the drafter's states to the emitted tokens."""
+        for request in live:
+            cache = _cache(request)
+            cache.rewind(min(cache.length, len(request.tokens) - 1))
+        with _timed(live, "draft"):
+            for place, request in enumerate(live):
+                features = scores[place].features if scores else None
+                self.drafter.commit(request.draft_state, request.tokens, features)
+
+    def _budget(self, request: Request) -> int:
+        """How many tokens may be drafted: one less than may still be emitted, for the extra token. A stopping time."""
+        room = min(request.max_tokens + request.num_prompt, self.model.context_limit) - len(request.tokens)
+        return min(request.gamma, room - 1)
+
+    def _judge(self, request: Request, draft: Draft, scored: Scores) -> None:
+        """Decide one draft, cut at the first stop and record the round."""
+        rows = _TargetRows(request, draft, scored.logits)
+        try:
+            decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
+            rows.raise_if_visited(decision.num_accepted)
+        except RowError as error:
+            request.error = RowError(f"no token can be drawn at output position {len(request.output)}: {error}")
+            return
+        decided = [*draft.tokens[: decision.num_accepted], decision.token]
+        judged = min(decision.num_accepted + 1, len(draft))
+        overlaps = tuple(overlap(rows[i], draft.rows[i]) for i in range(judged))
+        emitted = self._emit(request, decided, scored.logits)
+        request.rounds.append(
+            Round(
+                draft=draft.tokens,
+                num_accepted=decision.num_accepted,
+                emitted=tuple(emitted),
+                num_cut=len(decided) - len(emitted),
+                overlaps=overlaps,
+            )
+        )
+
+    def _emit(self, request: Request, decided: Sequence[int], logits: FloatArray) -> list[int]:
+        """Append decided tokens up to the first stop; whatever comes first in the text names the finish reason."""
+        emitted = []
+        for place, token in enumerate(decided):
+            if request.num_logprobs is not None:
+                request.logprobs.append(_token_logprobs(request, token, logits[place]))
+            request.tokens.append(token)
+            emitted.append(token)
+            if request.stopper.stops(token):
+                request.finish_reason = "stop"
+            elif len(request.tokens) >= min(request.num_prompt + request.max_tokens, self.model.context_limit):
+                request.finish_reason = "length"
+            if request.finish_reason:
+                break
+        return emitted
+
+
+class _TargetRows(Sequence[Row]):
+    """The target's rows of one draft, made when first looked at: row i's history is the prefix and X_1 … X_i.
+
+    A row nothing can be drawn from is a fault only if its position is really visited, which is known after deciding. Until
+    then a stand-in takes its place; it cannot change the law anywhere else."""
+
+    def __init__(self, request: Request, draft: Draft, logits: FloatArray) -> None:
+        self._request, self._draft, self._logits = request, draft, logits
+        self._rows: dict[int, Row] = {}
+        self._faults: dict[int, RowError] = {}
+
+    def __len__(self) -> int:
+        return len(self._draft) + 1
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._rows:
+            self._rows[place] = self._made(place)
+        return self._rows[place]
+
+    def _made(self, place: int) -> Row:
+        history = [*self._request.tokens, *self._draft.tokens[:place]]
+        try:
+            return self._request.processor.row(history, self._logits[place])
+        except RowError as error:
+            self._faults[place] = error
+            if place < len(self._draft):
+                return self._draft.rows[place]
+            return Row.point(0, self._request.processor.vocab_size)
+
+    def raise_if_visited(self, num_accepted: int) -> None:
+        """Raise the first fault among the rows a kept token, or the extra one, was drawn from."""
+        for place in sorted(self._faults):
+            if place <= num_accepted:
+                raise self._faults[place]
+
+
+class _Clock:
+    """Seconds of one request, by part. Parts nest: time is counted once, for the innermost."""
+
+    def __init__(self) -> None:
+        self.parts = dict.fromkeys(("prefill", "draft", "score", "verify", "other"), 0.0)
+        self.claimed = 0.0  # seconds any part has taken so far
+
+    def add(self, part: str, seconds: float) -> None:
+        self.parts[part] += seconds
+        self.claimed += seconds
+
+    def seconds(self) -> Seconds:
+        return Seconds(**self.parts)
+
+
+@contextmanager
+def _timed(requests: Sequence[Request], part: str) -> Iterator[None]:
+    before = [request.clock.claimed for request in requests]
+    start = perf_counter()
+    try:
+        yield
+    finally:
+        spent = perf_counter() - start
+        for request, claimed in zip(requests, before, strict=True):
+            request.clock.add(part, max(0.0, spent - (request.clock.claimed - claimed)))
+
+
+def _cache(request: Request) -> Cache:
+    assert request.cache is not None, "a round before begin()"
+    return request.cache
+
+
+def _token_logprobs(request: Request, token: int, logits: FloatArray) -> TokenLogprobs:
+    logprobs = request.processor.logprobs(request.tokens, logits)
+    count = min(request.num_logprobs or 0, logprobs.size)
+    top: tuple[tuple[int, float], ...] = ()
+    if count:
+        reach = np.partition(logprobs, logprobs.size - count)[logprobs.size - count]
+        near = np.flatnonzero((logprobs >= reach) & np.isfinite(logprobs))
+        likeliest = near[np.argsort(-logprobs[near], kind="stable")[:count]]
+        top = tuple((int(i), float(logprobs[i])) for i in likeliest)
+    return TokenLogprobs(token=token, logprob=float(logprobs[token]), top=top)

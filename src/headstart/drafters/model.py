@@ -1,0 +1,92 @@
+"""A small model as drafter: any `Model` over the target's vocabulary, run token by token ahead of the target.
+
+Its rows go through the same processor as the target's (temperature, truncation, penalties, bans), so that they resemble them
+and every token is drawn from the very row that is handed on. Invariant: after `commit` its cache holds a prefix of
+prompt + output; `propose` first catches up on the rest, so no token is ever missed or counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from headstart.errors import RowError
+from headstart.interfaces import Ask, Cache, Context, Draws, Model
+from headstart.records import Draft
+from headstart.rows import FloatArray
+
+__all__ = ["ModelDrafter"]
+
+
+@dataclass
+class _State:
+    cache: Cache
+    held: list[int]  # the tokens in the cache
+
+
+@final
+class ModelDrafter:
+    """Drafts with `model`; several sequences share each of its passes."""
+
+    def __init__(self, model: Model, name: str = "model") -> None:
+        self.name = name
+        self._model = model
+
+    def open(self, contexts: Sequence[Context]) -> list[_State]:
+        """Caches that hold each prompt but its last token (prompts longer than the drafter's context are left out)."""
+        states = [_State(self._model.open(), []) for _ in contexts]
+        fits = [len(context.tokens) <= self._model.context_limit for context in contexts]
+        self._extend(
+            [state for state, fit in zip(states, fits, strict=True) if fit],
+            [list(context.tokens[:-1]) for context, fit in zip(contexts, fits, strict=True) if fit],
+            num_logits=0,
+        )
+        return states
+
+    def propose(
+        self, states: Sequence[_State], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """Autoregressive drafts. A row nothing can be drawn from ends that draft; so does the drafter's own context limit."""
+        limit = self._model.context_limit
+        # The last drafted token is never fed back, so a draft of n needs room for n − 1 of its tokens.
+        rooms = [min(b, limit - len(c.tokens) + 1) for b, c in zip(budgets, contexts, strict=True)]
+        drafts = [Draft() for _ in states]
+        feeds = [list(c.tokens[len(s.held) :]) for s, c in zip(states, contexts, strict=True)]
+        active = [i for i, room in enumerate(rooms) if room > 0]
+        while active:
+            logits = self._extend([states[i] for i in active], [feeds[i] for i in active], num_logits=1)
+            still = []
+            for i, scored in zip(active, logits, strict=True):
+                history = [*contexts[i].tokens, *drafts[i].tokens]
+                try:
+                    row = contexts[i].processor.row(history, scored[-1])
+                except RowError:
+                    continue  # the draft ends before this row, whatever would have been drawn from it
+                token = draws[i].draw(row, len(history))
+                drafts[i], feeds[i] = drafts[i].then(row, token), [token]
+                if len(drafts[i]) < rooms[i]:
+                    still.append(i)
+            active = still
+        return drafts
+
+    def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
+        """Drop from the cache whatever was drafted and not kept."""
+        same = 0
+        for held, token in zip(state.held, tokens, strict=False):
+            if held != token:
+                break
+            same += 1
+        # The next round needs at least one token to score.
+        same = min(same, len(tokens) - 1)
+        state.cache.rewind(same)
+        del state.held[same:]
+
+    def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[FloatArray]:
+        pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
+        if not pairs:
+            return []
+        scores = self._model.score([Ask(cache=s.cache, tokens=feed, num_logits=num_logits) for s, feed in pairs])
+        for state, feed in pairs:
+            state.held.extend(feed)
+        return [score.logits for score in scores]
