@@ -14,7 +14,31 @@ from typing import Any
 __version__ = "0.1.0"
 
 # public name → the module that defines it
-_PUBLIC: dict[str, str] = {}
+_PUBLIC: dict[str, str] = {
+    "load": "headstart.load",
+    "LLM": "headstart.generation",
+    "Output": "headstart.generation",
+    "Options": "headstart.records",
+    "Sampling": "headstart.records",
+    "Draft": "headstart.records",
+    "Row": "headstart.rows",
+    "process": "headstart.probs",
+    "softmax": "headstart.probs",
+    "residual": "headstart.probs",
+    "overlap": "headstart.probs",
+    "total_variation": "headstart.probs",
+    "StreamDraws": "headstart.draws",
+    "KeyedDraws": "headstart.draws",
+    "RULES": "headstart.verify",
+    "decide": "headstart.verify",
+    "Decoder": "headstart.decode",
+    "Request": "headstart.decode",
+    "NoDrafter": "headstart.drafters",
+    "NGramDrafter": "headstart.drafters",
+    "ModelDrafter": "headstart.drafters",
+    "TableModel": "headstart.models.table",
+    "HeadstartError": "headstart.errors",
+}
 
 __all__ = ["__version__", *_PUBLIC]
 

@@ -1,0 +1,156 @@
+"""The options of `headstart generate`, in the order of its help. Defaults come from `records`, where they are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from headstart.cli.options import JSON, listed
+from headstart.records import Options
+
+__all__ = ["generate_options"]
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    return int(token), float(bias)
+
+
+def _gamma(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
+    if value == "auto":
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a whole number nor 'auto'", ctx, param) from None
+
+
+_SAMPLING = Options().sampling
+
+
+def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Every option of `generate`, in the order of its help."""
+    defaults = Options()
+    decorators = [
+        click.argument("prompt", required=False, metavar="[PROMPT | -]"),
+        click.option(
+            "--target",
+            default="smollm2",
+            show_default=True,
+            metavar="REF",
+            help="The model whose law is kept: smollm2, a .gguf file, a folder, or a hub id owner/name[@revision].",
+        ),
+        click.option(
+            "--drafter",
+            default="auto",
+            show_default=True,
+            metavar="D",
+            help="Who guesses: none, ngram, model:REF or auto (ngram).",
+        ),
+        click.option(
+            "--gamma",
+            default="auto",
+            show_default=True,
+            callback=_gamma,
+            metavar="N|auto",
+            help="Tokens drafted a round; auto is 4.",
+        ),
+        click.option(
+            "--rule",
+            type=click.Choice(["token", "block", "match", "coupled"]),
+            help="How drafts are judged; all keep the target's exact law. "
+            "Default: block, or coupled with --seed and a temperature.",
+        ),
+        click.option("--temperature", type=float, default=_SAMPLING.temperature, show_default=True, help="0 is greedy."),
+        click.option(
+            "--top-k", type=int, default=_SAMPLING.top_k, show_default="off", help="Sample among the K likeliest tokens."
+        ),
+        click.option(
+            "--top-p",
+            type=float,
+            default=_SAMPLING.top_p,
+            show_default="off",
+            help="Sample among the likeliest tokens that hold mass P.",
+        ),
+        click.option(
+            "--min-p", type=float, default=_SAMPLING.min_p, show_default="off", help="Drop tokens under P times the likeliest."
+        ),
+        click.option(
+            "--typical-p",
+            type=float,
+            default=_SAMPLING.typical_p,
+            show_default="off",
+            help="Locally typical sampling with mass P.",
+        ),
+        click.option(
+            "--repetition-penalty",
+            type=float,
+            default=_SAMPLING.repetition_penalty,
+            show_default="off",
+            help="Divides the logits of tokens in prompt and output.",
+        ),
+        click.option(
+            "--presence-penalty",
+            type=float,
+            default=_SAMPLING.presence_penalty,
+            show_default="off",
+            help="Subtracted once from tokens in the output.",
+        ),
+        click.option(
+            "--frequency-penalty",
+            type=float,
+            default=_SAMPLING.frequency_penalty,
+            show_default="off",
+            help="Subtracted for each time a token is in the output.",
+        ),
+        click.option(
+            "--logit-bias",
+            multiple=True,
+            callback=listed(_bias, "of the form ID=BIAS"),
+            metavar="ID=B",
+            help="Added to a token's logit; a list, or repeated.",
+        ),
+        click.option(
+            "--ban",
+            multiple=True,
+            callback=listed(int, "a token id"),
+            metavar="ID",
+            help="Never emit this token; a list, or repeated.",
+        ),
+        click.option(
+            "--seed",
+            type=int,
+            help="Same seed, same text. With a temperature it selects the rule coupled, under which "
+            "the text does not depend on the drafter.",
+        ),
+        click.option(
+            "--max-tokens", type=int, default=defaults.max_tokens, show_default=True, help="Emit at most so many tokens."
+        ),
+        click.option(
+            "--min-tokens", type=int, default=_SAMPLING.min_tokens, show_default=True, help="No end token before so many."
+        ),
+        click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+        click.option("--logprobs", type=int, metavar="N", help="Report log-probabilities, with N alternatives (with --json)."),
+        click.option(
+            "--chat/--raw",
+            default=None,
+            help="Wrap the prompt in the model's chat template, or don't. Default: chat where there is one.",
+        ),
+        click.option("--system", metavar="TEXT", help="System message of the chat."),
+        click.option("--engine", default="auto", show_default=True, help="auto or transformers."),
+        click.option(
+            "--dtype", default="auto", show_default=True, help="auto (bfloat16 where the hardware has it), float32 or bfloat16."
+        ),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda."),
+        click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
+        click.option("--context", type=click.IntRange(min=2), help="Tokens a sequence may hold; at most what the model allows."),
+        click.option("--offline", is_flag=True, help="Never fetch anything."),
+        click.option("--show-draft", is_flag=True, help="Mark accepted, corrected and bonus tokens in the text."),
+        click.option("--compare", is_flag=True, help="Also run plain decoding and report the gain."),
+        JSON,
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
