@@ -43,7 +43,7 @@ class BlockRule:
         passes[gamma] = ratios[gamma]
         for i in range(1, gamma):
             left = excess_mass(target_rows[i], draft.rows[i], ratios[i]) if ratios[i] > 0 else 0.0
-            whole = left + 1.0 - ratios[i]
+            whole = left + (1.0 - ratios[i])  # in this order: a pass never exceeds 1, and is 1 where ratios[i] is
             passes[i] = left / whole if whole > 0 else 1.0
         passes[0] = 1.0
         later_fail = np.concatenate([np.cumprod((1.0 - passes)[:0:-1])[::-1], [1.0]])

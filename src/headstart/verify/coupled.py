@@ -56,7 +56,7 @@ def coupled_agreement(target: Row, draft: Row) -> float:
     if not both.size:
         return 0.0
     order = both[np.argsort(q[both] / p[both], kind="stable")]
-    p_up_to, q_up_to = np.cumsum(p[order]), np.cumsum(q[order])
+    p_up_to, q_up_to = p[q == 0].sum() + np.cumsum(p[order]), np.cumsum(q[order])  # tokens with q = 0 have t = 0
     spread = q.sum() - q_up_to + q[order] / p[order] * p_up_to  # B(t_i) in increasing order of t_i
     return float((q[order] / spread).sum())
 

@@ -24,7 +24,8 @@ class MatchRule:
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[gamma + 1]: Π_{j≤i} p_j(X_j) · (1 − p_{i+1}(X_{i+1}))."""
-        return stops(np.array([p.prob(token) for token, p in zip(draft.tokens, target_rows, strict=False)]))
+        chain = zip(draft.tokens, target_rows, strict=False)
+        return stops(np.array([min(1.0, p.prob(token)) for token, p in chain]))
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
         """The target's row without the drafted token it missed, or whole after the whole draft."""
@@ -33,4 +34,5 @@ class MatchRule:
             return row
         probs = row.to_array().copy()
         probs[draft.tokens[node]] = 0.0
-        return Row(probs / probs.sum(), None, row.vocab_size)
+        left = probs.sum()
+        return Row(probs / left, None, row.vocab_size) if left > 0 else row  # nothing left: the token cannot be missed
