@@ -35,6 +35,7 @@ class ScoreCost:
             raise OptionError(
                 f"`score_cost` must give one cost for each number of tokens, got {len(self.tokens)} and {len(self.costs)}"
             )
+        object.__setattr__(self, "tokens", tuple(self.tokens))
         for k in self.tokens:
             check_whole("score_cost", k, 1, "; k is a number of tokens")
         if self.tokens[0] != 1 or any(a >= b for a, b in zip(self.tokens, self.tokens[1:], strict=False)):
