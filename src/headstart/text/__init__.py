@@ -1,0 +1,28 @@
+"""Text and token ids: tokenizers, chat templates, streaming text, stop strings.
+
+    tokenizer   `Tokenizer`, what the rest of Headstart uses: encode, chat, decode, end tokens
+    stream      `Transcript`, `TextStream`, `StopStrings`: tokens into text, one at a time
+    vocabulary  whether two tokenizers mean the same by an id
+    folder, gguf_tokenizer   where a tokenizer comes from; each returns `Parts`
+    gguf        the metadata of a GGUF file
+    chat, literal, decoding  templates in a sandbox, text that must not become a special token, token → bytes
+
+It knows nothing of models or logits.
+"""
+
+from headstart.text.gguf import read_metadata
+from headstart.text.stream import Piece, StopStrings, TextStream, Transcript
+from headstart.text.tokenizer import Message, Tokenizer
+from headstart.text.vocabulary import check_same_vocabulary, vocabulary_difference
+
+__all__ = [
+    "Message",
+    "Piece",
+    "StopStrings",
+    "TextStream",
+    "Tokenizer",
+    "Transcript",
+    "check_same_vocabulary",
+    "read_metadata",
+    "vocabulary_difference",
+]
