@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 # public name → the module that defines it
 _PUBLIC: dict[str, str] = {
-    "load": "headstart.load",
+    "load": "headstart.loading",
     "LLM": "headstart.generation",
     "Output": "headstart.generation",
     "Options": "headstart.records",

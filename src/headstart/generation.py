@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -129,7 +129,7 @@ class LLM:
         impossible ones raise OptionError. Sequence i of a list uses a seed derived from (seed, i), reported with it."""
         asked = Options.of(**options)
         many = _is_list_of_prompts(prompt)
-        prompts: Sequence[Any] = prompt if many else [prompt]  # type: ignore[assignment]
+        prompts: Sequence[Any] = prompt if many else [prompt]
         base = self._base_seed(asked)
         streams = [self._stream(p, asked, base, i, f"prompt {i}: " if many else "") for i, p in enumerate(prompts)]
         waiting = list(streams)
@@ -275,7 +275,7 @@ class Stream:
             logprobs=None if request.num_logprobs is None else list(request.logprobs),
         )
 
-    def _run(self) -> Iterator[list[Piece]]:
+    def _run(self) -> Generator[list[Piece], None, None]:
         try:
             joining = [self]
             while not self.request.done:

@@ -32,7 +32,7 @@ def command(prompt: str | None, as_json: bool, show_draft: bool, compare: bool, 
     asked = Options.of(**values)  # a wrong option is refused before a model is loaded
     text = _prompt(prompt)
 
-    from headstart.load import load
+    from headstart.loading import load
 
     with Loading() as progress:
         llm = load(**load_options, progress=progress)
@@ -67,8 +67,8 @@ def _prompt(prompt: str | None) -> str:
         if prompt == "-":
             return sys.stdin.buffer.read().decode("utf-8")
         prompt.encode("utf-8")  # what the shell passed may hold stray bytes
-    except UnicodeError as error:
-        raise InputError(f"the prompt is not valid UTF-8 ({error.reason}); convert it, e.g. with iconv") from None
+    except UnicodeError:
+        raise InputError("the prompt is not valid UTF-8; convert it first, e.g. with iconv") from None
     return prompt
 
 

@@ -5,6 +5,7 @@ stdout is data, stderr is talk. Exit codes: 0 done, 1 it could not be done, 2 th
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -55,6 +56,10 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if args is None else args))
 
 

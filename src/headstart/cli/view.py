@@ -59,7 +59,7 @@ class _BracketView(DraftView):
     _MARKS = {"accepted": "[]", "correction": "{}", "bonus": "<>"}  # noqa: RUF012
 
     def show(self, step: Sequence[Piece]) -> None:
-        last = None
+        last = "plain"
         for piece in step:
             if piece.kind != last and last in self._MARKS:
                 self._write(self._MARKS[last][1])

@@ -1,0 +1,95 @@
+"""Speculative against plain decoding on the small default model: python benches/bench_generate.py [--repeats N]
+
+Greedy, n-gram drafts, in one process. Each repeat runs plain and speculative decoding of every prompt in turn; the ratio is taken
+within the repeat, its median and interquartile range over repeats are reported. Text must be the same before time counts.
+A table on stderr; the last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import headstart
+from headstart.compare import compare
+
+PROMPTS = {
+    "list": "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",
+    "edit": "Rename the variable x to total in this code:\n\ndef add(values):\n    x = 0\n    for v in values:\n"
+    "        x = x + v\n    return x",
+    "code": "Write a Python function that parses a CSV file and returns a list of dictionaries.",
+    "explain": "Explain how a hash map works in three sentences.",
+    "story": "Write a short story about a lighthouse keeper.",
+}
+
+
+def quartiles(values: list[float]) -> list[float]:
+    """First quartile, median, third quartile."""
+    return [round(q, 4) for q in statistics.quantiles(values, n=4)] if len(values) > 1 else values * 3
+
+
+def measure(llm: headstart.LLM, repeats: int, tokens: int, gamma: int) -> dict[str, Any]:
+    """Speedups and counts by prompt."""
+    speedups: dict[str, list[float]] = {name: [] for name in PROMPTS}
+    results: dict[str, Any] = {}
+    for _ in range(repeats):
+        for name, prompt in PROMPTS.items():
+            out = llm.generate(prompt, temperature=0, max_tokens=tokens, gamma=gamma)
+            both = compare(llm, out, prompt)
+            speedups[name].append(both.speedup or 0.0)
+            low, middle, high = quartiles(speedups[name])
+            results[name] = {
+                "same_tokens": both.same_tokens,
+                "completion_tokens": len(out.token_ids),
+                "block_efficiency": out.stats.block_efficiency,
+                "acceptance_rate": out.stats.acceptance_rate,
+                "tokens_per_second": out.stats.tokens_per_second,
+                "plain_tokens_per_second": both.plain.stats.tokens_per_second,
+                "speedup": middle,
+                "speedup_quartiles": [low, high],
+            }
+    return results
+
+
+def main() -> None:
+    """Run and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--dtype", default="auto")
+    a = parser.parse_args()
+    llm = headstart.load("smollm2", drafter="ngram", threads=a.threads, dtype=a.dtype)
+    llm.generate("Hello", max_tokens=16)
+    results = measure(llm, a.repeats, a.tokens, a.gamma)
+    print(f"{'prompt':10}{'plain tok/s':>14}{'spec tok/s':>12}{'tok/call':>10}{'speedup':>10}  same", file=sys.stderr)
+    for name, r in results.items():
+        row = f"{r['plain_tokens_per_second']:>14.1f}{r['tokens_per_second']:>12.1f}{r['block_efficiency']:>10.2f}"
+        print(f"{name:10}{row}{r['speedup']:>9.2f}×  {r['same_tokens']}", file=sys.stderr)
+    document = {
+        "bench": "generate",
+        "target": "smollm2",
+        "drafter": "ngram",
+        "gamma": a.gamma,
+        "rule": "block",
+        "temperature": 0,
+        "tokens": a.tokens,
+        "repeats": a.repeats,
+        "loaded": llm.loaded,
+        "prompts": results,
+        "median_speedup": statistics.median(r["speedup"] for r in results.values()),
+        "versions": {name: version(name) for name in ("headstart", "torch", "transformers", "numpy")},
+        "hardware": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+    }
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What `make demo` shows: one model, two prompts, with and without speculation, and whether the text stayed the same.
+
+Run it from an installed checkout: python examples/demo.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+import headstart
+from headstart.cli.view import Loading, draft_view, summary
+from headstart.compare import compare
+
+PROMPTS = [
+    "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",
+    "Rename the variable x to total in this code:\n\ndef add(values):\n    x = 0\n    for v in values:\n        x = x + v\n"
+    "    return x",
+]
+
+
+def main() -> None:
+    """Generate each prompt twice and print the gain."""
+    with Loading() as progress:
+        llm = headstart.load("smollm2", drafter="ngram", progress=progress)
+        progress("warming up", None)
+        llm.generate("Hello", max_tokens=8)
+        llm.plain().generate("Hello", max_tokens=8)
+    print(f"SmolLM2-135M in {llm.loaded['dtype']} on {llm.loaded['device']}; drafts by looking up repeated text\n")
+    for prompt in PROMPTS:
+        print(f"› {prompt}\n")
+        stream, view = llm.stream(prompt, max_tokens=128, temperature=0), draft_view(sys.stdout)
+        for step in stream.steps():
+            view.show(step)
+        view.end()
+        print("\n".join(summary(stream.output, compare(llm, stream.output, prompt))) + "\n")
+    print("Next: headstart generate 'your prompt' --show-draft --compare, or headstart theory walltime")
+
+
+if __name__ == "__main__":
+    main()
