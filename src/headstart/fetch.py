@@ -10,6 +10,7 @@ whole: it is written elsewhere, checked against its sha256, and renamed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -127,9 +128,9 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
         with _alone(folder, name, tell):
             return find(name) or _fetch(name, model, folder, tell)
     except OSError as error:
+        way_out = "free some space, or choose" if error.errno == errno.ENOSPC else "choose"
         raise FetchError(
-            f"{name} could not be written to {folder}: {error.strerror or error}; "
-            "free some space, or choose another folder with HEADSTART_MODELS"
+            f"{name} could not be written to {folder}: {error.strerror or error}; {way_out} another folder with HEADSTART_MODELS"
         ) from None
 
 
