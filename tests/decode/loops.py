@@ -1,0 +1,142 @@
+"""The loop on tables: requests in one line, its exact law, and the law of plain decoding it must have."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart.decode import Decoder, EndTokens, Request
+from headstart.draws import KeyedDraws, StreamDraws
+from headstart.interfaces import Draws
+from headstart.models.table import TableModel
+from headstart.probs import SamplingProcessor
+from headstart.records import Sampling
+from headstart.verify import rule_named
+from tests.exact import Script, Tokens, every, random_table
+from tests.slow import NoRowError, slow_row
+
+AS_IS = Sampling(temperature=1.0)
+Outcome = tuple[Tokens, str | None]  # (output, finish reason); None: the sequence ended with an error
+
+
+def request(
+    prompt: Sequence[int] = (0,),
+    *,
+    rule: str = "block",
+    draws: Draws | None = None,
+    seed: int = 0,
+    sampling: Sampling = AS_IS,
+    vocab: int = 3,
+    gamma: int = 3,
+    max_tokens: int = 4,
+    end_ids: Collection[int] = (),
+    num_logprobs: int | None = None,
+    processor: SamplingProcessor | None = None,
+) -> Request:
+    """A request with everything filled in; draws of the kind its rule needs, from `seed`, unless given."""
+    judged_by = rule_named(rule)
+    return Request(
+        prompt,
+        rule=judged_by,
+        draws=draws or (KeyedDraws(seed) if judged_by.keyed else StreamDraws(seed)),
+        processor=processor or SamplingProcessor(sampling, num_prompt=len(prompt), vocab_size=vocab, end_ids=end_ids),
+        max_tokens=max_tokens,
+        gamma=gamma,
+        stopper=EndTokens(list(end_ids)),
+        num_logprobs=num_logprobs,
+    )
+
+
+def finished(decoder: Decoder, *requests: Request) -> list[Request]:
+    """The requests, run together to their ends."""
+    for _ in decoder.run(list(requests)):
+        pass
+    return list(requests)
+
+
+def plain_law(model: TableModel, start: Request) -> dict[Outcome, float]:
+    """The law of plain decoding, from the definitions: table, slow processor, end tokens, max tokens, context limit."""
+    law: dict[Outcome, float] = defaultdict(float)
+    processor = start.processor
+    limit = min(start.num_prompt + start.max_tokens, model.context_limit)
+
+    def walk(tokens: Tokens, weight: float) -> None:
+        order = model.order
+        logits = model._logits[((0,) * order + tokens)[len(tokens) :]] if order else model._logits
+        try:
+            row = slow_row(logits, processor.sampling, tokens, processor.num_prompt, processor.end_ids)
+        except NoRowError:
+            law[tokens[start.num_prompt :], None] += weight
+            return
+        for token, chance in enumerate(row):
+            longer = (*tokens, token)
+            if chance == 0:
+                continue
+            if start.stopper.stops(token):
+                law[longer[start.num_prompt :], "stop"] += weight * chance
+            elif len(longer) >= limit:
+                law[longer[start.num_prompt :], "length"] += weight * chance
+            else:
+                walk(longer, weight * chance)
+
+    walk(tuple(start.tokens), 1.0)
+    return dict(law)
+
+
+def loop_law(decoder: Decoder, start: Request, script: Any = Script) -> dict[Outcome, float]:
+    """The law of the loop: every branch of every draw of every round. `script(choices, draws before)` makes the draws.
+
+    Rounds are enumerated one at a time; states that agree in *everything* the next round can see are merged."""
+    law: dict[Outcome, float] = defaultdict(float)
+    decoder.begin([start])
+    states = {_visible(start): (1.0, start)}
+    while states:
+        later: dict[Any, tuple[float, Request]] = {}
+        for weight, before in states.values():
+            for chance, after in _rounds(decoder, before, script):
+                if after.done:
+                    law[tuple(after.output), after.finish_reason] += weight * chance
+                else:
+                    known = later.get(_visible(after), (0.0, after))[0]
+                    later[_visible(after)] = known + weight * chance, after
+        states = later
+    return dict(law)
+
+
+def _rounds(decoder: Decoder, before: Request, script: Any) -> Iterator[tuple[float, Request]]:
+    def run(draws: Script) -> Request:
+        after = forked(before)
+        after.draws = draws
+        decoder.round([after])
+        return after
+
+    return every(run, lambda choices: script(choices, before.draws))
+
+
+def forked(one: Request) -> Request:
+    """An independent copy in the middle of decoding: cache and drafter state are copied, models are shared."""
+    other = copy.copy(one)
+    other.tokens, other.rounds, other.logprobs = list(one.tokens), list(one.rounds), list(one.logprobs)
+    other.clock = copy.deepcopy(one.clock)
+    other.cache = one.cache.fork() if one.cache else None
+    drafts_with = getattr(one.draft_state, "cache", None)
+    shared = {id(drafts_with.model): drafts_with.model} if drafts_with is not None else {}
+    other.draft_state = copy.deepcopy(one.draft_state, shared)
+    return other
+
+
+def _visible(state: Request) -> Any:
+    """Everything the next round depends on: tokens, both caches, what the drafter remembers, what is known of the noise."""
+    drafter = {} if state.draft_state is None else vars(state.draft_state)
+    remembered = {name: getattr(value, "tokens", value) for name, value in drafter.items()}
+    noise = sorted(getattr(state.draws, "known", {}).items())
+    return tuple(state.tokens), state.cache.tokens, repr(remembered), tuple(noise)
+
+
+def random_model(seed: int, vocab: int = 3, order: int = 1, zeros: float = 0.0, **more: Any) -> TableModel:
+    """A random `TableModel`."""
+    return TableModel(random_table(np.random.default_rng(seed), vocab, order, zeros), **more)
