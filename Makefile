@@ -4,7 +4,7 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench docs clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -14,7 +14,7 @@ $(VENV)/.made:
 
 # torch first, on its own: the spelling in TORCH decides which build is taken, and the extras below then leave it alone.
 $(VENV)/.installed: pyproject.toml $(VENV)/.made
-	$(BIN)/pip install -q "$(TORCH)"
+	$(BIN)/pip install -q $(foreach word,$(TORCH),'$(word)')
 	$(BIN)/pip install -q -e '.[transformers,plot]'
 	@touch $@
 
@@ -37,6 +37,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benches/bench_generate.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m headstart.cli.reference > docs/commands.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -47,7 +47,8 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
 def log_softmax(logits: FloatArray) -> FloatArray:
     """Natural log-probabilities of a [vocab] vector of logits, float64."""
     shifted = logits.astype(np.float64) - float(np.max(logits))
-    return shifted - np.log(np.exp(shifted).sum())
+    normalised: FloatArray = shifted - np.log(np.exp(shifted).sum())
+    return normalised
 
 
 def residual(target: Row | ArrayLike, draft: Row | ArrayLike, scale: float = 1.0) -> Row:
