@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Protocol, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class Decoder:
         self.model, self.drafter = model, drafter
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """Prefill. Raises InputError for a prompt that leaves no room in the target's context."""
+        """Prefill, of prompt + output where a request was interrupted. Raises InputError where the context has no room left."""
         limit = self.model.context_limit
         for request in requests:
             if request.num_prompt >= limit:
@@ -116,14 +116,15 @@ class Decoder:
         with _timed(requests, "prefill"):
             for request in requests:
                 request.cache = self.model.open()
-            asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0) for r in requests if r.num_prompt > 1]
+            asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0) for r in requests if len(r.tokens) > 1]
             if asks:
                 self.model.score(asks)
             for request, state in zip(requests, self.drafter.open([r.context for r in requests]), strict=True):
                 request.draft_state = state
 
     def round(self, requests: Sequence[Request]) -> None:
-        """One round for every request that is not done: each emits at least one token, or ends with its `error` set."""
+        """One round for every request that is not done: each emits at least one token, or ends with its `error` set
+        after what was kept before the fault."""
         live = [request for request in requests if not request.done]
         if not live:
             return
@@ -176,22 +177,22 @@ class Decoder:
     def _judge(self, request: Request, draft: Draft, scored: Scores) -> None:
         """Decide one draft, cut at the first stop and record the round."""
         rows = _TargetRows(request, draft, scored.logits)
-        try:
-            decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
-            rows.raise_if_visited(decision.num_accepted)
-        except RowError as error:
-            request.error = RowError(f"no token can be drawn at output position {len(request.output)}: {error}")
-            return
-        decided = [*draft.tokens[: decision.num_accepted], decision.token]
-        judged = min(decision.num_accepted + 1, len(draft))
+        decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
+        fault = rows.fault(decision.num_accepted)
+        # Tokens kept before a fault are the target's own: they are emitted, and may end the sequence before the fault is met.
+        num_accepted = decision.num_accepted if fault is None else fault.place
+        decided = [*draft.tokens[:num_accepted], *((decision.token,) if fault is None else ())]
+        judged = min(len(decided), len(draft))
         overlaps = tuple(overlap(rows[i], draft.rows[i]) for i in range(judged))
         emitted = self._emit(request, decided, scored.logits)
+        if fault is not None and not request.finish_reason:
+            request.error = RowError(f"no token can be drawn at output position {len(request.output)}: {fault.error}")
         request.rounds.append(
             Round(
                 draft=draft.tokens,
-                num_accepted=decision.num_accepted,
+                num_accepted=num_accepted,
                 emitted=tuple(emitted),
-                num_cut=len(decided) - len(emitted),
+                num_cut=num_accepted + 1 - len(emitted),
                 overlaps=overlaps,
             )
         )
@@ -213,6 +214,13 @@ class Decoder:
         return emitted
 
 
+class _Fault(NamedTuple):
+    """A row no token can be drawn from."""
+
+    place: int  # the drafted tokens before it
+    error: RowError
+
+
 class _TargetRows(Sequence[Row]):
     """The target's rows of one draft, made when first looked at: row i's history is the prefix and X_1 … X_i.
 
@@ -222,7 +230,7 @@ class _TargetRows(Sequence[Row]):
     def __init__(self, request: Request, draft: Draft, logits: FloatArray) -> None:
         self._request, self._draft, self._logits = request, draft, logits
         self._rows: dict[int, Row] = {}
-        self._faults: dict[int, RowError] = {}
+        self._faults: dict[int, _Fault] = {}
 
     def __len__(self) -> int:
         return len(self._draft) + 1
@@ -244,16 +252,14 @@ class _TargetRows(Sequence[Row]):
         try:
             return self._request.processor.row(history, self._logits[place])
         except RowError as error:
-            self._faults[place] = error
+            self._faults[place] = _Fault(place, error)
             if place < len(self._draft):
                 return self._draft.rows[place]
             return Row.point(0, self._request.processor.vocab_size)
 
-    def raise_if_visited(self, num_accepted: int) -> None:
-        """Raise the first fault among the rows a kept token, or the extra one, was drawn from."""
-        for place in sorted(self._faults):
-            if place <= num_accepted:
-                raise self._faults[place]
+    def fault(self, num_accepted: int) -> _Fault | None:
+        """The first fault among the rows a kept token, or the extra one, was drawn from."""
+        return self._faults[min(self._faults)] if self._faults and min(self._faults) <= num_accepted else None
 
 
 class _Clock:

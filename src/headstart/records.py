@@ -247,7 +247,7 @@ class Round:
     draft: tuple[int, ...]  # [gamma] drafted tokens
     num_accepted: int  # the rule's decision, before cutting
     emitted: tuple[int, ...]  # accepted tokens and the extra one, after cutting
-    num_cut: int  # decided tokens dropped by a stop
+    num_cut: int  # decided tokens dropped by a stop; also the extra token where none could be drawn
     overlaps: tuple[float, ...] = ()  # Σ min(p, q) at each judged position
 
     @property
