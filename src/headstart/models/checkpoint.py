@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from headstart.errors import ModelError, OptionError
-from headstart.models.gguf_reader import quick_gguf
+from headstart.models.gguf_reader import QuickReader, quick_gguf
 from headstart.models.torch_extra import torch, tqdm, transformers
 
 __all__ = ["Progress", "Source", "load_network"]
@@ -125,6 +125,8 @@ def _find(ref: str, revision: str | None, gguf_file: str | None, offline: bool) 
     """Where `ref` is. Raises ModelError if it can only be a path and nothing is there."""
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": offline}
     path = Path(ref).expanduser()
+    if not ref:
+        raise ModelError("`target` must be a folder, a .gguf file or a hub id, got ''")
     if path.is_file():
         if path.suffix != ".gguf":
             raise ModelError(f"`target` must be a folder, a .gguf file or a hub id, got the file {ref!r}")
@@ -135,7 +137,9 @@ def _find(ref: str, revision: str | None, gguf_file: str | None, offline: bool) 
         if gguf_file is not None and not (path / gguf_file).is_file():
             raise ModelError(f"`gguf_file` {gguf_file!r} is not in the folder {ref!r}")
         if gguf_file is None and not (path / "config.json").is_file():
-            raise ModelError(f"no model in the folder {ref!r}: it holds no config.json; name a .gguf file in it by its full path")
+            inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:3])
+            hint = f"name one of its GGUF files by its full path ({inside})" if inside else "it holds no GGUF file either"
+            raise ModelError(f"no model in the folder {ref!r}: it holds no config.json; {hint}")
         return Source(name=str(path), gguf_file=gguf_file, options=options)
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", ref) or ref.endswith(".gguf"):
         raise ModelError(f"no model at {ref!r}: there is no such file or folder")
@@ -145,6 +149,8 @@ def _find(ref: str, revision: str | None, gguf_file: str | None, offline: bool) 
 def _config(source: Source) -> Any:
     gguf = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
     try:
+        if source.gguf_file is not None and Path(source.shown).is_file():
+            QuickReader(source.shown)  # says what is wrong with a damaged file better than what follows
         return transformers.AutoConfig.from_pretrained(source.name, **gguf, **source.options)
     except Exception as error:
         raise _unreadable(source, error) from None
@@ -152,8 +158,10 @@ def _config(source: Source) -> Any:
 
 def _unreadable(source: Source, error: Exception) -> ModelError:
     """One line that says what is wrong with a model transformers could not read, and the way out."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).rstrip(".")
     name = repr(source.shown)
+    if isinstance(error, ImportError):
+        return ModelError(f"{name} needs a package that is not installed ({_short(text)}): pip install 'headstart[transformers]'")
     if "custom code" in text or "trust_remote_code" in text:
         return ModelError(
             f"{name} needs code of its own to run, which is never trusted; use a model of an architecture in transformers"
@@ -223,7 +231,7 @@ def _ropes(text: Any) -> Iterator[dict[str, Any]]:
 
 def _weights(source: Source, config: Any, dtype: Any) -> Any:
     """The network on the CPU. Raises ModelError unless every weight it needs is in the file."""
-    options: dict[str, Any] = {"config": config, "dtype": dtype, "output_loading_info": True}
+    options: dict[str, Any] = {"config": config, "dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
     if source.gguf_file is not None:
         options["gguf_file"] = source.gguf_file
         # Newer versions can leave weights packed, with kernels fetched from the hub: not what was asked for.
@@ -234,10 +242,10 @@ def _weights(source: Source, config: Any, dtype: Any) -> Any:
         network, info = transformers.AutoModelForCausalLM.from_pretrained(source.name, **options, **source.options)
     except Exception as error:
         raise _unreadable(source, error) from None
-    missing, wrong = sorted(info["missing_keys"]), list(info.get("mismatched_keys", ()))
-    if missing or wrong:
-        what = f"{len(missing)} weights are missing, first {missing[0]!r}" if missing else f"{wrong[0]} has another shape"
-        raise ModelError(f"{source.shown!r} is incomplete: {what}")
+    # transformers would go on with random numbers in their place.
+    lacking = sorted(info["missing_keys"]) + sorted(str(key[0]) for key in info["mismatched_keys"])
+    if lacking:
+        raise ModelError(f"{source.shown!r} is incomplete: weights missing or of another shape: {_short(', '.join(lacking))}")
     return network
 
 

@@ -49,6 +49,8 @@ class QuickReader:
     def __init__(self, path: str | Path, mode: str = "r") -> None:
         from gguf import GGUFValueType, ReaderField
 
+        if Path(path).stat().st_size < 24:
+            raise ValueError("the file is too short to be a GGUF file")
         self._file = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
         self._bytes = memoryview(self._file)  # type: ignore[arg-type]  # numpy declares the buffer protocol from Python 3.12 on
         self._place = 0
