@@ -3,7 +3,7 @@
 `process` turns one vector of logits into the row that is sampled from, in a fixed order: logit bias, bans and minimum length
 → repetition penalty (prompt + output) → presence and frequency penalties (output) → temperature → top-k → top-p → min-p →
 typical-p. Each truncation sees the renormalised row the one before left. Ties always go to the lower token id. The row keeps
-the precision of the logits; sums are made in float64.
+the precision of the logits, float32 at least; sums are made in float64.
 
 It does not know models, rounds or chance. `residual`, `overlap` and `total_variation` also take plain [vocab] arrays.
 """
@@ -181,8 +181,11 @@ def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
 
 
 def _floats(values: ArrayLike) -> FloatArray:
+    """Floating point of 32 bits or more: half precision cannot hold the sum of a large vocabulary."""
     array = np.asarray(values)
-    return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
+    if not np.issubdtype(array.dtype, np.floating):
+        return array.astype(np.float64)
+    return array.astype(np.float32) if array.dtype.itemsize < 4 else array
 
 
 def _same_vocabulary(p: Row, q: Row) -> None:
@@ -199,6 +202,7 @@ def _inside(token: int, vocab_size: int, name: str) -> int:
 def _penalise(out: FloatArray, s: Sampling, history: IntArray, num_prompt: int) -> None:
     if s.repetition_penalty != 1.0:
         seen = np.unique(history)
+        seen = seen[seen < out.size]  # a prompt may hold ids whose logits were cut off as padding
         values = out[seen]
         out[seen] = np.where(values > 0, values / s.repetition_penalty, values * s.repetition_penalty)
     if s.presence_penalty != 0.0 or s.frequency_penalty != 0.0:
@@ -221,6 +225,7 @@ def _best(logits: FloatArray) -> int:
 
 def _softmax_row(logits: FloatArray, top: float, temperature: float) -> Row:
     kind = logits.dtype.type
+    temperature = min(temperature, float(np.finfo(logits.dtype).max))  # never an infinity: −inf/inf is NaN
     if kind(temperature) == 0:  # over 0, but nothing in this precision: the limit of the law
         probs = (logits == top).astype(logits.dtype)
     else:
@@ -277,7 +282,7 @@ def _mass_prefix(row: Row, cost: FloatArray, mass: float) -> Row:
 def _reach(probs: FloatArray, mass: float) -> int:
     """How many of the leading `probs` it takes to hold `mass`; rounding never asks for one more than needed."""
     cumulative = np.cumsum(probs, dtype=np.float64)
-    slack = 8 * float(np.finfo(probs.dtype).eps)
+    slack = max(8 * float(np.finfo(probs.dtype).eps), 1e-12)
     return min(int(np.searchsorted(cumulative, mass - slack)) + 1, probs.size)
 
 
