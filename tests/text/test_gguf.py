@@ -71,8 +71,12 @@ def test_other_things_are_named(tmp_path: Path) -> None:
         read_metadata(tmp_path / "zip.gguf")
 
 
-def test_the_real_file_agrees_with_the_reference_reader(smollm2_file: Path) -> None:
-    gguf = pytest.importorskip("gguf")
-    ours = read_metadata(smollm2_file)
-    reference = {key: field.contents() for key, field in gguf.GGUFReader(smollm2_file).fields.items()}
-    assert ours == {key: value for key, value in reference.items() if not key.startswith("GGUF.")}
+def test_the_real_file(smollm2_file: Path) -> None:
+    """Values as the reference reader (the package gguf) gives them."""
+    found = read_metadata(smollm2_file)
+    assert len(found) == 33
+    assert (found["general.architecture"], found["llama.block_count"]) == ("llama", 30)
+    assert found["llama.attention.layer_norm_rms_epsilon"] == 9.999999747378752e-06
+    assert found["tokenizer.ggml.add_bos_token"] is False
+    assert len(found["tokenizer.ggml.tokens"]) == len(found["tokenizer.ggml.token_type"]) == 49152
+    assert found["tokenizer.ggml.merges"][:3] == ["Ġ t", "Ġ a", "i n"]

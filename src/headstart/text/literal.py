@@ -31,7 +31,6 @@ class Literal:
         added = core.get_added_tokens_decoder().values()
         self._specials = sorted((token.content for token in added if token.special), key=lambda text: (-len(text), text))
         self._normalized = any(token.special and token.normalized for token in added)
-        self._whole = re.compile("|".join(map(re.escape, self._specials)) or "(?!)")  # the longest first, as `core` looks
         self._made: tuple[int, Any] | None = None
 
     def touches(self, text: str) -> bool:
@@ -88,6 +87,11 @@ class Literal:
         """Length of the longest edge of `text` that is in `known`; 0 for none."""
         longest = min(len(text), len(self._specials[0]) - 1)
         return next((length for length in range(longest, 0, -1) if edge(length) in known), 0)
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        """Any special text, the longest first, as `core` looks for them."""
+        return re.compile("|".join(map(re.escape, self._specials)) or "(?!)")
 
     @cached_property
     def _heads(self) -> frozenset[str]:

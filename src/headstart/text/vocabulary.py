@@ -14,11 +14,16 @@ def vocabulary_difference(a: Tokenizer, b: Tokenizer, *, most: int = 3) -> list[
     Ids that only one of them has are no difference: vocabularies are padded to round sizes."""
     different: list[tuple[int, str, str]] = []
     for token, (in_a, in_b) in enumerate(zip(a.tokens(), b.tokens(), strict=False)):
-        if in_a is not None and in_b is not None and in_a != in_b:
+        if in_a is not None and in_b is not None and _plain(in_a) != _plain(in_b):
             different.append((token, in_a, in_b))
             if len(different) == most:
                 break
     return different
+
+
+def _plain(token: str) -> str:
+    # GGUF files write the ▁ of tokens that users of the model defined as a space; tokenizer.json keeps it.
+    return token.replace("▁", " ")
 
 
 def check_same_vocabulary(target: Tokenizer, drafter: Tokenizer) -> None:
