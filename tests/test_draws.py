@@ -44,7 +44,7 @@ def test_draws_follow_the_row() -> None:
     for name, tokens in sources(8000).items():
         counts = np.bincount(tokens, minlength=6)
         assert chi_square(counts, PROBS) > FALSE_ALARM, name
-        assert chi_square(counts, PROBS + [-0.05, 0, 0.05, 0, 0, 0]) < FALSE_ALARM, name
+        assert chi_square(counts, PROBS + np.array([-0.05, 0, 0.05, 0, 0, 0])) < FALSE_ALARM, name
 
 
 def test_keyed_draws_are_independent_between_positions() -> None:
@@ -63,7 +63,10 @@ def test_a_stream_never_repeats_a_draw() -> None:
     """χ² of consecutive draws of one stream against the product law; false alarm 1e-6."""
     row, draws = Row.dense([0.5, 0.3, 0.2]), StreamDraws(3)
     tokens = np.array([draws.draw(row, 0) for _ in range(12_000)]).reshape(-1, 2)
-    assert chi_square(np.bincount(3 * tokens[:, 0] + tokens[:, 1], minlength=9), np.outer(row.probs, row.probs).ravel()) > FALSE_ALARM
+    assert (
+        chi_square(np.bincount(3 * tokens[:, 0] + tokens[:, 1], minlength=9), np.outer(row.probs, row.probs).ravel())
+        > FALSE_ALARM
+    )
 
 
 # Philox4x64-10 from the paper (Salmon et al. 2011, §3.2): ten rounds on four words, two multipliers, two Weyl constants.
@@ -118,7 +121,9 @@ def test_shared_noise_makes_close_rows_agree() -> None:
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from([0.0, 0.0, 1e-300, 1e-17, 0.1, 0.3, 1.0]), min_size=1, max_size=9), st.floats(0, 1, exclude_max=True))
+@given(
+    st.lists(st.sampled_from([0.0, 0.0, 1e-300, 1e-17, 0.1, 0.3, 1.0]), min_size=1, max_size=9), st.floats(0, 1, exclude_max=True)
+)
 def test_no_token_of_probability_zero_is_ever_drawn(weights, uniform) -> None:
     """Any row, any uniform, 0 and the largest under 1 included; and the place is the first whose running sum exceeds it."""
     probs = np.array(weights)

@@ -118,6 +118,7 @@ class Sampling:
         for token in self.ban:
             _check("ban", _is_int(token) and token >= 0, "token ids, 0 or more", token)
         _check("logit_bias", isinstance(self.logit_bias, Mapping), "a mapping from token id to bias", self.logit_bias)
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for token, bias in self.logit_bias.items():
             _check("logit_bias", _is_int(token) and token >= 0, "keyed by token ids, 0 or more", token)
             _check("logit_bias", _is_real(bias), "a finite number for each token", bias, "; use `ban` to forbid a token")
@@ -163,8 +164,6 @@ class Options:
         _check("system", self.system is None or isinstance(self.system, str), "a text", self.system)
         if self.sampling.min_tokens > self.max_tokens:
             raise OptionError(f"`min_tokens` must be at most max_tokens ({self.max_tokens}), got {self.sampling.min_tokens}")
-        if self.rule == "coupled" and self.seed is None and self.sampling.temperature > 0:
-            return  # a seed is drawn and reported
         if (
             self.seed is not None
             and self.sampling.temperature > 0
