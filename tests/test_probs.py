@@ -175,7 +175,9 @@ def test_order_is_penalties_then_temperature_then_truncations() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("options", [{"top_p": 0.9003}, {"top_p": 0.2003}, {"typical_p": 0.7003}, {"top_p": 0.97, "typical_p": 0.8}])
+@pytest.mark.parametrize(
+    "options", [{"top_p": 0.9003}, {"top_p": 0.2003}, {"typical_p": 0.7003}, {"top_p": 0.97, "typical_p": 0.8}]
+)
 def test_large_vocabularies_take_a_short_cut_to_the_same_row(kind, options) -> None:
     """Over 1,024 tokens only a head is sorted: the same row as sorting everything, ties across the head's edge included."""
     rng = np.random.default_rng(1)
@@ -194,6 +196,17 @@ def test_large_vocabularies_take_a_short_cut_to_the_same_row(kind, options) -> N
             assert np.array_equal(got > 0, wanted > 0)
         # Where rounding decides the last token, it is one token of many.
         assert np.abs(got - wanted).sum() < 5e-3
+
+
+@pytest.mark.parametrize("mass", [0.3003, 0.9003, 0.9993])
+def test_the_short_cut_grows_until_it_holds_the_mass(mass) -> None:
+    """20,000 tokens on a nearly flat row: heads of 512 and 4,096 tokens, then the whole; one support for each."""
+    logits = np.random.default_rng(2).normal(size=20_000) * 0.7
+    probs = np.exp(logits) / np.exp(logits).sum()
+    order = np.argsort(-probs, kind="stable")
+    wanted = np.sort(order[: int(np.searchsorted(np.cumsum(probs[order]), mass)) + 1])
+    row = process(logits, Sampling(temperature=1.0, top_p=mass))
+    assert np.flatnonzero(row.to_array()).tolist() == wanted.tolist()
 
 
 def test_padding_and_holes() -> None:
