@@ -118,7 +118,7 @@ def _found(ref: str, offline: bool, tell: Progress) -> _Source:
     if not ref:
         raise OptionError(f"`target` must not be empty; name a model ({', '.join(fetch.KNOWN)}), a path or a hub id")
     if ref in fetch.KNOWN:
-        return _Source(ref=ref, kind="gguf", path=fetch.find(ref) or fetch.fetch(ref, offline=offline))
+        return _Source(ref=ref, kind="gguf", path=fetch.find(ref) or fetch.fetch(ref, offline=offline, progress=tell))
     path = Path(ref).expanduser()
     if path.is_dir():
         return _Source(ref=ref, kind="folder", path=path.resolve())

@@ -22,12 +22,15 @@ def reference(smollm2: LLM) -> Any:
 
     network: Any = smollm2.model.network  # type: ignore[attr-defined]
     known: dict[str, list[int]] = {}
+    ends = sorted(smollm2.tokenizer.end_ids)  # type: ignore[union-attr]
 
     def generate(prompt: str) -> list[int]:
         if prompt not in known:
             ids = torch.tensor([smollm2.prompt_ids(prompt)])
             with torch.inference_mode():
-                out = network.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False)
+                out = network.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False, eos_token_id=ends
+                )
             known[prompt] = out[0, ids.shape[1] :].tolist()
         return known[prompt]
 
