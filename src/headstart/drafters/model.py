@@ -23,6 +23,7 @@ __all__ = ["ModelDrafter"]
 class _State:
     cache: Cache
     held: list[int]  # the tokens in the cache
+    agreed: int = 0  # of them, so many were in the text at the last commit; a text only ever grows
 
 
 @final
@@ -72,15 +73,14 @@ class ModelDrafter:
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Drop from the cache whatever was drafted and not kept."""
-        same = 0
-        for held, token in zip(state.held, tokens, strict=False):
-            if held != token:
-                break
+        same = state.agreed
+        while same < min(len(state.held), len(tokens)) and state.held[same] == tokens[same]:
             same += 1
         # The next round needs at least one token to score.
         same = min(same, len(tokens) - 1)
         state.cache.rewind(same)
         del state.held[same:]
+        state.agreed = same
 
     def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[FloatArray]:
         pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
