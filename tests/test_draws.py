@@ -110,6 +110,25 @@ def test_keyed_draws_do_not_depend_on_how_a_row_is_stored() -> None:
     assert draws.draw(Row.point(3, 40), 0) == 3
 
 
+def test_a_dead_heat_is_decided_by_fixed_arithmetic() -> None:
+    """Probabilities in proportion to the clocks: every token finishes at once up to rounding, and `_log` decides."""
+    for position in range(50):
+        words = [word for block in range(2) for word in _philox([1 + block, 0, position, 0], [7, 0])]
+        uniforms = np.array([((word >> 12) + 0.5) / 2**52 for word in words])
+        probs = -np.log(uniforms) / -np.log(uniforms).sum()
+        want = int(np.argmin(-_log(uniforms) / probs))
+        assert KeyedDraws(7).draw(Row.dense(probs), position) == want
+        assert KeyedDraws(7).draw(Row(probs, np.arange(8), 30), position) == want
+
+
+def test_forgotten_positions_are_made_again() -> None:
+    """However many positions lie between two draws, the second is the first."""
+    row, draws = Row.dense(np.full(20, 0.05)), KeyedDraws(3)
+    first = [draws.draw(row, position) for position in range(40)]
+    assert [draws.draw(row, position) for position in range(40)] == first
+    assert [draws.draw(row, position) for position in reversed(range(40))] == first[::-1]
+
+
 def test_shared_noise_makes_close_rows_agree() -> None:
     """Two rows 0.05 apart draw the same token at over 90 % of positions; with other seeds at about Σ p·q."""
     p, q = Row.dense([0.5, 0.3, 0.2]), Row.dense([0.45, 0.35, 0.2])

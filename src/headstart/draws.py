@@ -53,6 +53,9 @@ class StreamDraws:
         return row.token(inverse_cdf(row.probs, self._generator.random()))
 
 
+_KEPT_POSITIONS = 10  # a draft of 8, its bonus token and one more; each costs 8 bytes a token of the vocabulary
+
+
 class KeyedDraws:
     """Gumbel-max draws from counter-based noise: the clock of token i at a position is −log u(seed, position, i).
 
@@ -62,36 +65,41 @@ class KeyedDraws:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._clocks: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._clocks: dict[int, NDArray[np.float64]] = {}
 
     def draw(self, row: Row, position: int) -> int:
         """argmin over the row's support of clock/probability; ties go to the lower id."""
         if row.probs.size == 1:
             return row.token(0)
-        uniforms, clocks = self._noise(position, row.vocab_size)
+        clocks = self._noise(position, row.vocab_size)
         if row.ids is not None:
-            uniforms, clocks = uniforms[row.ids], clocks[row.ids]
+            clocks = clocks[row.ids]
         probs = row.probs.astype(np.float64)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             finish = clocks / probs
         # The library's log may differ by a rounding between machines. It picks the few that could win; a log of fixed
         # arithmetic decides among them, so the token is the same everywhere.
         close = np.flatnonzero(finish <= finish.min() * (1 + 1e-9))
         if close.size == 1:
             return row.token(int(close[0]))
-        return row.token(int(close[np.argmin(-_log(uniforms[close]) / probs[close])]))
+        tokens = close if row.ids is None else row.ids[close]
+        uniforms = self._uniforms(position, row.vocab_size)[tokens]
+        return row.token(int(close[np.argmin(-_log(uniforms) / probs[close])]))
 
-    def _noise(self, position: int, vocab_size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """[vocab] uniforms and clocks of a position; the last few positions are kept, since drafter and target both ask."""
+    def _noise(self, position: int, vocab_size: int) -> NDArray[np.float64]:
+        """[vocab] clocks of a position; those of the last few positions are kept, since drafter and target both ask."""
         known = self._clocks.get(position)
-        if known is None or known[0].size < vocab_size:
-            words = np.random.Philox(key=self._seed, counter=position << 128).random_raw(vocab_size)
-            uniforms = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-            known = (uniforms, -np.log(uniforms))
-            while len(self._clocks) >= 16:
+        if known is None or known.size < vocab_size:
+            known = -np.log(self._uniforms(position, vocab_size))
+            while len(self._clocks) >= _KEPT_POSITIONS:
                 del self._clocks[next(iter(self._clocks))]
             self._clocks[position] = known
-        return known[0][:vocab_size], known[1][:vocab_size]
+        return known[:vocab_size]
+
+    def _uniforms(self, position: int, vocab_size: int) -> NDArray[np.float64]:
+        """[vocab] uniforms in (0, 1)."""
+        words = np.random.Philox(key=self._seed, counter=position << 128).random_raw(vocab_size)
+        return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _log(u: NDArray[np.float64]) -> NDArray[np.float64]:
