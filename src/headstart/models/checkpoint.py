@@ -243,10 +243,15 @@ def _weights(source: Source, config: Any, dtype: Any) -> Any:
     except Exception as error:
         raise _unreadable(source, error) from None
     # transformers would go on with random numbers in their place.
-    lacking = sorted(info["missing_keys"]) + sorted(str(key[0]) for key in info["mismatched_keys"])
+    lacking = sorted(info["missing_keys"]) + sorted(_name(key) for key in info["mismatched_keys"])
     if lacking:
         raise ModelError(f"{source.shown!r} is incomplete: weights missing or of another shape: {_short(', '.join(lacking))}")
     return network
+
+
+def _name(key: str | tuple[str, Any, Any]) -> str:
+    """A mismatched weight's name: versions of transformers list it alone or with its two shapes."""
+    return key if isinstance(key, str) else key[0]
 
 
 @contextmanager
