@@ -17,7 +17,7 @@ from importlib.metadata import version
 from typing import Any
 
 import headstart
-from headstart.compare import compare
+from headstart.comparison import compare
 
 PROMPTS = {
     "list": "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",

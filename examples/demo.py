@@ -9,7 +9,7 @@ import sys
 
 import headstart
 from headstart.cli.view import Loading, draft_view, summary
-from headstart.compare import compare
+from headstart.comparison import compare
 
 PROMPTS = [
     "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",
@@ -24,7 +24,7 @@ def main() -> None:
         llm = headstart.load("smollm2", drafter="ngram", progress=progress)
         progress("warming up", None)
         llm.generate("Hello", max_tokens=8)
-        llm.plain().generate("Hello", max_tokens=8)
+        llm.with_drafter(headstart.NoDrafter()).generate("Hello", max_tokens=8)
     print(f"SmolLM2-135M in {llm.loaded['dtype']} on {llm.loaded['device']}; drafts by looking up repeated text\n")
     for prompt in PROMPTS:
         print(f"› {prompt}\n")

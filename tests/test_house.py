@@ -31,7 +31,7 @@ HOUSE = [
     ["decode"],
     ["text"],
     ["generation"],
-    ["compare"],
+    ["comparison"],
     ["fetch"],
     ["loading"],
     ["cli"],
@@ -87,8 +87,8 @@ def test_public_names() -> None:
     """What users may import is exactly this; adding a name is a decision."""
     assert sorted(headstart.__all__) == [
         "Decoder", "Draft", "HeadstartError", "KeyedDraws", "LLM", "ModelDrafter", "NGramDrafter", "NoDrafter", "Options",
-        "Output", "RULES", "Request", "Row", "Sampling", "StreamDraws", "TableModel", "__version__", "decide", "load",
-        "overlap", "process", "residual", "softmax", "total_variation",
+        "Output", "RULES", "Request", "Row", "Sampling", "StreamDraws", "TableModel", "__version__", "compare", "decide",
+        "errors", "load", "overlap", "process", "residual", "softmax", "theory", "total_variation",
     ]  # fmt: skip
     for name in headstart.__all__:
         assert getattr(headstart, name) is not None

@@ -38,12 +38,16 @@ _PUBLIC: dict[str, str] = {
     "ModelDrafter": "headstart.drafters",
     "TableModel": "headstart.models.table",
     "HeadstartError": "headstart.errors",
+    "compare": "headstart.comparison",
 }
+_MODULES = ("errors", "theory")
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", *_MODULES, *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"headstart.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'headstart' has no attribute {name!r}")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from headstart.errors import InputError, RowError
+from headstart.errors import InputError, ModelError, RowError
 from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Scores
 from headstart.probs import SamplingProcessor, overlap
 from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
@@ -132,12 +132,7 @@ class Decoder:
         with _timed(live, "other"):  # what no part inside claims
             try:
                 with _timed(live, "draft"):
-                    drafts = self.drafter.propose(
-                        [r.draft_state for r in live],
-                        [r.context for r in live],
-                        [self._budget(r) for r in live],
-                        [r.draws for r in live],
-                    )
+                    drafts = self._drafts(live)
                 asks = [Ask(cache=_cache(r), tokens=[r.tokens[-1], *d.tokens]) for r, d in zip(live, drafts, strict=True)]
                 with _timed(live, "score"):
                     scores = self.model.score(asks)
@@ -158,6 +153,20 @@ class Decoder:
         finally:
             for request in requests:
                 request.close()
+
+    def _drafts(self, live: Sequence[Request]) -> list[Draft]:
+        """What the drafter proposes. Raises ModelError where it goes past its budget or over another vocabulary."""
+        budgets = [self._budget(r) for r in live]
+        drafts = self.drafter.propose([r.draft_state for r in live], [r.context for r in live], budgets, [r.draws for r in live])
+        for request, draft, budget in zip(live, drafts, budgets, strict=True):
+            if len(draft) > budget:
+                raise ModelError(f"drafter {self.drafter.name!r} proposed {len(draft)} tokens where {budget} were allowed")
+            if any(row.vocab_size != request.processor.vocab_size for row in draft.rows):
+                raise ModelError(
+                    f"drafter {self.drafter.name!r} proposed rows over {draft.rows[0].vocab_size} tokens, "
+                    f"the target's rows are over {request.processor.vocab_size}; see Context.processor.vocab_size"
+                )
+        return drafts
 
     def _commit(self, live: Sequence[Request], scores: Sequence[Scores]) -> None:
         """Bring the target's caches and the drafter's states to the emitted tokens."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, final
+
+import numpy as np
 
 from headstart.decode import Decoder, Request
 from headstart.drafters import NoDrafter
@@ -111,10 +114,11 @@ class LLM:
         self._holes = [i for i, t in enumerate(tokenizer.tokens()) if t is None] if tokenizer else []
         self._lock = lock or threading.Lock()
 
-    def plain(self) -> LLM:
-        """The same model without a drafter: plain decoding."""
+    def with_drafter(self, drafter: Drafter) -> LLM:
+        """The same model in memory with another drafter (`NoDrafter()`: plain decoding); the two may be used side by side."""
         return LLM(
             self.model,
+            drafter,
             tokenizer=self.tokenizer,
             target=self.target,
             engine=self.engine,
@@ -253,6 +257,12 @@ class Stream:
         """The pieces of one round at a time."""
         return self._steps
 
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Stop here: caches are freed, `output` holds what was emitted so far, held-back text included."""
         self._steps.close()
@@ -338,15 +348,15 @@ class _TextStopper:
 
 
 def _is_token_ids(prompt: Any) -> bool:
-    return not isinstance(prompt, str) and len(prompt) > 0 and all(isinstance(t, int) for t in prompt)
+    return not isinstance(prompt, str) and len(prompt) > 0 and all(isinstance(t, Integral) for t in prompt)
 
 
 def _is_list_of_prompts(prompt: Any) -> bool:
     """A list of texts, of chats or of lists of token ids; a single chat is a list of messages, a single prompt a list of ids."""
     if isinstance(prompt, str):
         return False
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, (Sequence, np.ndarray)):
         raise InputError(f"`prompt` must be a text, a list of messages or token ids, or a list of these, got {prompt!r:.60}")
-    if not prompt:
+    if not len(prompt):
         raise InputError("`prompt` must not be an empty list; give at least one prompt")
-    return not all(isinstance(part, (Mapping, int)) for part in prompt)
+    return not all(isinstance(part, (Mapping, Integral)) for part in prompt)

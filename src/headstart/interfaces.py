@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
@@ -66,6 +66,8 @@ class Model(Protocol):
 class Processor(Protocol):
     """Logits into the row that is sampled from: bias, bans, penalties, temperature, truncation."""
 
+    vocab_size: int  # tokens its rows are over; drafts must be over as many
+
     def row(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after `history` (prompt + output so far). `logits` is [vocab] and is not changed. Raises RowError."""
 
@@ -86,6 +88,7 @@ class Context:
     processor: Processor
 
 
+@runtime_checkable
 class Drafter(Protocol):
     """Whoever guesses the next tokens. One object serves many sequences; `open` gives each its state."""
 

@@ -97,6 +97,8 @@ def _drafter(
     open_reference: Callable[[str], _Opened],
 ) -> Drafter:
     if not isinstance(drafter, str):
+        if not isinstance(drafter, Drafter):
+            raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
         return drafter
     _check_drafter_name(drafter)
     if drafter == "none":
@@ -131,7 +133,7 @@ def _found(ref: str, offline: bool, tell: Progress) -> _Source:
         return _Source(ref=ref, kind="folder", path=_hub_folder(ref, offline, tell))
     hint = did_you_mean(ref, fetch.KNOWN)
     raise ModelError(
-        f"no model {ref!r} here{hint}; name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
+        f"no model {ref!r} here{hint or ';'} name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
         "a Hugging Face folder or a hub id owner/name[@revision]"
     )
 

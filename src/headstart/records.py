@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from headstart.errors import OptionError, did_you_mean
-from headstart.rows import Row
+from headstart.rows import Row, as_rows
 
 __all__ = [
     "DEFAULT_GAMMA",
@@ -42,6 +45,7 @@ class Draft:
     rows: tuple[Row, ...] = ()  # [gamma]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", as_rows(self.rows))  # rows given as plain arrays are checked
         if len(self.tokens) != len(self.rows):
             raise OptionError(f"`draft` must carry one row a token, got {len(self.tokens)} tokens and {len(self.rows)} rows")
         for place, (token, row) in enumerate(zip(self.tokens, self.rows, strict=True)):
@@ -78,11 +82,19 @@ def _check(name: str, ok: bool, must: str, value: object, way_out: str = "") -> 
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _is_real(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _plain_numbers(options: Any) -> None:
+    """Numbers of numpy's become Python's, so that options compare, hash and print alike wherever they came from."""
+    for f in fields(options):
+        value = getattr(options, f.name)
+        if isinstance(value, np.generic) and (_is_int(value) or _is_real(value)):
+            object.__setattr__(options, f.name, value.item())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +114,7 @@ class Sampling:
     min_tokens: int = 0  # end tokens are banned until so many tokens are out
 
     def __post_init__(self) -> None:
+        _plain_numbers(self)
         _check(
             "temperature", _is_real(self.temperature) and self.temperature >= 0, "0 or more", self.temperature, "; 0 is greedy"
         )
@@ -147,6 +160,7 @@ class Options:
     system: str | None = None
 
     def __post_init__(self) -> None:
+        _plain_numbers(self)
         gamma = self.gamma
         way_out = "; use --drafter none for plain decoding"
         _check("gamma", gamma == "auto" or (_is_int(gamma) and gamma >= 1), "1 or more or 'auto'", gamma, way_out)

@@ -38,7 +38,7 @@ def half_model(smollm2_float32: Any) -> Any:
 
 def with_drafter(llm: LLM, drafter: Any) -> LLM:
     """The same weights under another drafter."""
-    return LLM(llm.model, drafter, tokenizer=llm.tokenizer, target=llm.target, engine=llm.engine)
+    return llm.with_drafter(drafter)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ def command(prompt: str | None, as_json: bool, show_draft: bool, compare: bool, 
         return 130
     comparison = None
     if compare:
-        from headstart.compare import compare as run_plain
+        from headstart.comparison import compare as run_plain
 
         with Loading() as progress:
             progress("plain decoding, to compare", None)
@@ -84,7 +84,7 @@ def _finish(output: Any, as_json: bool, view: DraftView, comparison: Any = None)
 
 def _explain(llm: Any, prompt: str, asked: Options, comparison: Any) -> None:
     """Say how near a tie the first differing token was."""
-    from headstart.compare import first_difference
+    from headstart.comparison import first_difference
 
     found = first_difference(llm, llm.prompt_ids(prompt, asked), comparison)
     if found is not None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from headstart.compare import Comparison
+from headstart.comparison import Comparison
 from headstart.generation import Output, Piece
 
 __all__ = ["DraftView", "Loading", "draft_view", "summary"]

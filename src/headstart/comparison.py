@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.drafters import NoDrafter
 from headstart.generation import LLM, Output
 from headstart.interfaces import Ask
 from headstart.rows import FloatArray
@@ -59,10 +60,13 @@ class Difference:
 def compare(llm: LLM, speculative: Output, prompt: Any) -> Comparison:
     """Run `prompt` again without a drafter, with the options and the seed of `speculative`."""
     options = speculative.settings.options
-    flat = {name: value for name, value in options.to_json().items() if name not in ("logit_bias", "seed", "gamma")}
-    plain = llm.plain().generate(
-        prompt, **flat, logit_bias=dict(options.sampling.logit_bias), seed=speculative.seed, gamma=options.gamma
-    )
+    flat = options.to_json() | {
+        "logit_bias": dict(options.sampling.logit_bias),
+        "seed": speculative.seed,
+        "rule": options.resolved_rule,
+        "gamma": options.resolved_gamma,
+    }
+    plain = llm.with_drafter(NoDrafter()).generate(prompt, **flat)
     return Comparison(speculative=speculative, plain=plain)
 
 
