@@ -159,6 +159,11 @@ def test_no_token_of_probability_zero_is_ever_drawn(weights, uniform) -> None:
         assert full.prob(StreamDraws(seed).draw(full, 0)) > 0
 
 
+def test_a_uniform_that_rounds_up_to_the_total() -> None:
+    """Where uniform · total is the total itself, the last token with mass is drawn."""
+    assert inverse_cdf(np.array([0.0, 5e-324, 0.0]), np.nextafter(1.0, 0.0)) == 1
+
+
 def test_the_fixed_logarithm() -> None:
     """`_log` agrees with the library's to three roundings over the whole range of clocks."""
     u = np.concatenate([2.0 ** -np.arange(1, 54), np.random.default_rng(0).random(10_000), 1 - 2.0 ** -np.arange(2, 53)])

@@ -82,6 +82,16 @@ def test_equal_up_to_rounding_leaves_the_target() -> None:
         assert drawn.sum(dtype=np.float64) == pytest.approx(1, abs=1e-5)
 
 
+def test_a_last_bit_is_not_a_correction() -> None:
+    """One entry a rounding larger than the draft's: all of the residual would be that token; the target's row comes back."""
+    for kind in (np.float32, np.float64):
+        q = np.array([0.1, 0.2, 0.7], dtype=kind)
+        p = q.copy()
+        p[0] = np.nextafter(p[0], kind(1))
+        target = Row.dense(p)
+        assert residual(target, Row.dense(q)) is target
+
+
 def test_plain_arrays_will_do() -> None:
     """As the article uses them: vectors in, a row out."""
     p, q = [0.3, 0.25, 0.2, 0.15, 0.07, 0.03], [0.1, 0.1, 0.3, 0.3, 0.15, 0.05]
