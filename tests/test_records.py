@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import FrozenInstanceError
 
+import numpy as np
 import pytest
 
 from headstart.errors import HeadstartError, OptionError
@@ -88,6 +89,22 @@ def test_good_values_are_taken() -> None:
     assert sorted(Options.of(ban={1, 2}).sampling.ban) == [1, 2]
     assert Options.of(stop=["a", "b"], gamma="auto").resolved_gamma == 4
     assert Options.of(seed=2**63 - 1, gamma=1, max_tokens=1).gamma == 1
+
+
+def test_numbers_of_numpys_are_numbers() -> None:
+    """They are taken where they fit, come out as Python's, and are refused where they do not."""
+    options = Options.of(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.uint32(7), ban=np.array([1, 2]).tolist())
+    assert options == Options.of(temperature=0.5, top_k=3, seed=7, ban=(1, 2))
+    assert type(options.seed) is int
+    json.dumps(options.to_json())
+    for name, value in (
+        ("top_k", np.float64(2)),
+        ("temperature", np.float64("nan")),
+        ("gamma", np.int64(0)),
+        ("seed", np.bool_(1)),
+    ):
+        with pytest.raises(OptionError, match=f"`{name}`"):
+            Options.of(**{name: value})
 
 
 def test_min_tokens_fit_into_max_tokens() -> None:

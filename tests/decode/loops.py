@@ -99,7 +99,7 @@ def loop_law(decoder: Decoder, start: Request, script: Any = Script) -> dict[Out
         for weight, before in states.values():
             for chance, after in _rounds(decoder, before, script):
                 if after.done:
-                    law[tuple(after.output), after.finish_reason] += weight * chance
+                    law[tuple(after.output), None if after.error else after.finish_reason] += weight * chance
                 else:
                     known = later.get(_visible(after), (0.0, after))[0]
                     later[_visible(after)] = known + weight * chance, after

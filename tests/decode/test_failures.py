@@ -6,6 +6,8 @@ import pytest
 
 from headstart.decode import Decoder
 from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
+from headstart.errors import ModelError
+from headstart.records import Draft
 from headstart.verify import RULES
 from tests.decode.loops import finished, plain_law, random_model, request
 from tests.exact import TOLERANCE, Script, distance, every
@@ -133,6 +135,35 @@ def test_an_interrupted_run_can_begin_again(prompt) -> None:
     finished(decoder, one)
     finished(Decoder(TARGET, NoDrafter()), plain)
     assert one.output == plain.output
+
+
+class Overlong:
+    """A drafter that proposes one token more than it may, or over another vocabulary."""
+
+    name = "overlong"
+
+    def __init__(self, more: int, vocab: int) -> None:
+        self._more, self._vocab = more, vocab
+
+    def open(self, contexts):
+        return [None] * len(contexts)
+
+    def propose(self, states, contexts, budgets, draws):
+        return [Draft.points([0] * (budget + self._more), self._vocab) for budget in budgets]
+
+    def commit(self, state, tokens, features):
+        pass
+
+
+@pytest.mark.parametrize(("more", "vocab", "message"), [(1, 3, "proposed 4 tokens where 3 were allowed"), (0, 5, "rows over 5")])
+def test_a_drafter_that_breaks_its_contract_is_named(more, vocab, message) -> None:
+    """Nothing is scored or emitted, and the target's cache is where it was."""
+    decoder, one = Decoder(TARGET, Overlong(more, vocab)), request((0, 1), gamma=3, max_tokens=9)
+    decoder.begin([one])
+    with pytest.raises(ModelError, match=f"drafter 'overlong' .*{message}"):
+        decoder.round([one])
+    assert one.cache.tokens == (0,)
+    assert one.output == []
 
 
 def test_a_failed_prefill_frees_too() -> None:
