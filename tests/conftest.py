@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-SMOLLM2 = Path.home() / ".cache" / "headstart" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+from headstart import fetch
 
 
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    """The GGUF file of SmolLM2-135M-Instruct; skips where it has not been fetched."""
-    if not SMOLLM2.is_file():
-        pytest.skip(f"{SMOLLM2} is missing; `headstart models fetch smollm2` fetches it")
-    return SMOLLM2
+    """The GGUF file of SmolLM2-135M-Instruct. Tests on a real model are never skipped: without the file they fail."""
+    path = fetch.find("smollm2")
+    if path is None:
+        pytest.fail("smollm2 is missing; `headstart models fetch smollm2` (or `make test`) fetches it")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from .conftest import with_drafter
 from .near_ties import NEAR_TIE, logits_after
 from .prompts import PROMPTS
 
-ASKED: dict[str, Any] = {"temperature": 1.0, "max_tokens": 32, "rule": "coupled"}
+ASKED: dict[str, Any] = {"temperature": 1.0, "max_tokens": 24, "rule": "coupled"}
 PROMPT = PROMPTS[3]
 SEED = 20250101
 
@@ -70,7 +70,7 @@ def test_a_batch_changes_nothing(smollm2: LLM, half_model: Any, kind: str) -> No
         "ngram": headstart.NGramDrafter(smollm2.vocab_size),
         "model": headstart.ModelDrafter(half_model),
     }
-    prompts = [PROMPTS[3], PROMPTS[9], PROMPTS[2]]
+    prompts = [PROMPTS[3], PROMPTS[2]]
     together = with_drafter(smollm2, drafters[kind]).generate(prompts, seed=SEED, gamma=3, **ASKED)
     assert len({out.seed for out in together}) == len(prompts)
     for prompt, out in zip(prompts, together, strict=True):

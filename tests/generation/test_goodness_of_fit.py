@@ -21,13 +21,13 @@ from headstart.draws import StreamDraws
 from headstart.generation import LLM
 from headstart.interfaces import Ask, Scores
 from headstart.probs import SamplingProcessor
-from headstart.records import Draft, Sampling
+from headstart.records import Draft, Options, Sampling
 from headstart.rows import Row
 from headstart.verify import RULES, TokenRule
 
 FALSE_ALARM = 1e-6
-RUNS = 4000
-PROMPT = "Name an animal, then name an animal, then name an"
+RUNS = 2000
+PROMPT = "cat dog cat dog bird cat dog cat dog bird cat dog"
 
 
 class Remembering:
@@ -36,6 +36,8 @@ class Remembering:
     def __init__(self, model: Any) -> None:
         self.vocab_size, self.context_limit = model.vocab_size, model.context_limit
         self._model, self._rows = model, {}
+        self._cache = model.open()
+        self._held: list[int] = []
 
     def open(self) -> _Tokens:
         return _Tokens()
@@ -55,9 +57,11 @@ class Remembering:
 
     def _row(self, tokens: tuple[int, ...]) -> np.ndarray:
         if tokens not in self._rows:
-            cache = self._model.open()
-            (scores,) = self._model.score([Ask(cache=cache, tokens=tokens, num_logits=1)])
-            self._rows[tokens] = scores.logits[-1]
+            pairs = zip(self._held, tokens[:-1], strict=False)
+            same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self._held), len(tokens) - 1))
+            self._cache.rewind(same)
+            (scores,) = self._model.score([Ask(cache=self._cache, tokens=tokens[same:], num_logits=1)])
+            self._held, self._rows[tokens] = list(tokens), scores.logits[-1]
         return self._rows[tokens]
 
 
@@ -97,7 +101,7 @@ def models(smollm2: LLM, half_model: Any) -> tuple[Remembering, Remembering]:
 
 def p_value(llm: LLM, target: Remembering, drafter: Any, rule: Any, sampling: Sampling) -> float:
     """χ² p-value of the first two tokens of RUNS runs."""
-    prompt = tuple(llm.prompt_ids(PROMPT))
+    prompt = tuple(llm.prompt_ids(PROMPT, Options.of(chat=False)))
     decoder = Decoder(target, drafter)
 
     def processor() -> SamplingProcessor:
