@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from .prompts import PROMPTS
 
 
 @pytest.fixture(scope="module")
-def reference(smollm2: LLM) -> Any:
-    """Greedy tokens from transformers' own `generate`, by prompt."""
+def reference(smollm2: LLM, smollm2_path: Path) -> Any:
+    """Greedy tokens from transformers' own `generate`, by prompt: its own reading of the file, its own attention and cache."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    network: Any = smollm2.model.network  # type: ignore[attr-defined]
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        smollm2_path.parent, gguf_file=smollm2_path.name, dtype=torch.float32
+    ).eval()
     known: dict[str, list[int]] = {}
     ends = sorted(smollm2.tokenizer.end_ids)  # type: ignore[union-attr]
 
