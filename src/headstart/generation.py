@@ -142,6 +142,8 @@ class LLM:
             while waiting or running:
                 joining = [waiting.pop(0) for _ in range(min(len(waiting), MAX_BATCH - len(running)))]
                 running = self._advance([*running, *joining], joining)
+                for stream in streams:
+                    stream.raise_error()
         finally:
             for stream in streams:
                 stream.close()
@@ -232,9 +234,6 @@ class LLM:
             if joining:
                 decoder.begin([stream.request for stream in joining])
             decoder.round([stream.request for stream in streams])
-        for stream in streams:
-            if stream.request.error:
-                raise RowError(f"{stream.label}{stream.request.error}")
         return [stream for stream in streams if not stream.request.done]
 
 
@@ -285,6 +284,11 @@ class Stream:
             logprobs=None if request.num_logprobs is None else list(request.logprobs),
         )
 
+    def raise_error(self) -> None:
+        """Raise RowError where a row that had to be drawn from could not be."""
+        if self.request.error:
+            raise RowError(f"{self.label}{self.request.error}")
+
     def _run(self) -> Generator[list[Piece], None, None]:
         try:
             joining = [self]
@@ -292,6 +296,7 @@ class Stream:
                 self._llm._advance([self], joining)
                 joining = []
                 yield self._pieces(self.request.rounds[-1])
+            self.raise_error()
             rest = self._text.finish()
             if rest:
                 yield [Piece(text=rest, token=None, kind="plain")]
