@@ -1,0 +1,73 @@
+// What the decoder asks of a CPU: a table of functions, one implementation per instruction set, the same bits from each.
+//
+// Every function treats rows independently and sums in an order fixed by shape alone. So the result for a row never depends on how
+// many rows ride along, on the number of threads or on who does the work: scoring k tokens in one pass is scoring them one by one.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace headstart {
+
+enum class Type : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30 };
+
+constexpr int kTile = 16;   // outputs of a tile
+constexpr int kGroup = 32;  // inputs that share an activation scale
+
+// A weight matrix [n outputs, k inputs] cut into tiles of 16 outputs; see pack.h for the bytes of a tile.
+struct Matrix {
+  Type type = Type::F32;
+  int n = 0, k = 0;
+  size_t tile_bytes = 0;
+  const uint8_t* tiles = nullptr;
+  int num_tiles() const { return (n + kTile - 1) / kTile; }
+};
+
+// Activations [rows, k], as floats and as 8-bit integers with one scale per group of 32.
+struct Acts {
+  int k = 0;
+  float* x = nullptr;            // [rows, k]
+  int8_t* q = nullptr;           // [rows, k]
+  float* scale = nullptr;        // [rows, k/32]
+  float* sum = nullptr;          // [rows, k/32] scale · Σ q
+  int32_t* half_sum = nullptr;   // [rows, k/16] Σ q of each half group
+};
+
+// One query row against the keys its sequence holds, for the query heads that share one key head.
+struct Attention {
+  const float* query = nullptr;     // [heads, head_dim], already scaled
+  int heads = 0, head_dim = 0;
+  const uint16_t* keys = nullptr;   // [slots/16, head_dim, 16] half floats
+  const uint16_t* values = nullptr; // [slots, head_dim] half floats
+  int first = 0;                    // first visible slot of the chain part
+  int chain = 0;                    // end of the chain part: slots first … chain − 1, in order of position
+  const int32_t* tail = nullptr;    // then these slots, in order of position
+  int num_tail = 0;
+  float* scores = nullptr;          // scratch, [heads, room for chain − first + num_tail + 32]
+  size_t score_stride = 0;
+  float* out = nullptr;             // [heads, head_dim]
+};
+
+struct Kernels {
+  const char* name;
+  // out[r·stride + o] = Σ_i w[o, i]·a[r, i] for the outputs of tiles first … last − 1
+  void (*matmul)(const Matrix& w, const Acts& a, int rows, int first, int last, float* out, size_t stride);
+  // Fill q, scale, sum and half_sum of one row for inputs first … last − 1 (multiples of 32)
+  void (*quantize)(const Acts& a, int row, int first, int last);
+  // out = x / rms(x) · weight, [n]
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
+  void (*silu_mul)(float* gate, const float* up, int n);  // gate = silu(gate)·up
+  void (*gelu_mul)(float* gate, const float* up, int n);  // gate = gelu_tanh(gate)·up
+  void (*attend)(const Attention& a);
+  void (*to_half)(const float* x, uint16_t* out, int n);
+  // index of the largest entry, the first of equals; of the first NaN where there is one
+  int (*argmax)(const float* x, int n);
+};
+
+const Kernels* kernels_portable();
+const Kernels* kernels_avx2();         // nullptr where this build or this CPU lacks it
+const Kernels* kernels_avxvnni();
+const Kernels* kernels_avx512vnni();
+const Kernels* kernels_named(const char* name);  // nullptr: unknown or not available here
+const Kernels* kernels_best();
+
+}  // namespace headstart

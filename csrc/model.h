@@ -1,0 +1,81 @@
+// A decoder-only language model over a GGUF file: load, caches, and one pass over many sequences.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gguf.h"
+#include "kernels.h"
+
+namespace headstart {
+
+// What the architecture's metadata says, checked at load.
+struct Config {
+  std::string architecture;
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ff = 0, vocab = 0, context = 0;
+  int rope_dim = 0;
+  float eps = 1e-5f, rope_base = 10000.0f, local_rope_base = 10000.0f, rope_scale = 1.0f, attention_scale = 0.0f, embedding_scale = 1.0f;
+  bool rope_interleaved = false, gelu = false;
+  int window = 0, window_period = 0;  // every window_period-th layer sees everything, the others only `window` tokens; 0: no windows
+  bool windowed(int layer) const { return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0); }
+};
+
+class Model;
+
+// What one sequence has been scored on. Not safe for use by two threads at once.
+class Cache {
+ public:
+  explicit Cache(std::shared_ptr<const Model> model);
+  int length() const { return length_; }
+  void rewind(int length);                        // throws std::invalid_argument past what is held
+  void keep(const std::vector<int32_t>& path);    // indices into the tokens of the last score, increasing; throws std::invalid_argument
+  std::shared_ptr<Cache> fork() const;
+  size_t bytes() const;
+
+ private:
+  friend class Model;
+  void reserve(int slots);
+  std::shared_ptr<const Model> model_;
+  int length_ = 0, last_start_ = 0, capacity_ = 0;
+  std::vector<std::vector<uint16_t>> keys_, values_;  // by layer: keys [kv_head][slot/16][head_dim][16], values [kv_head][slot][head_dim]
+};
+
+struct Ask {
+  Cache* cache = nullptr;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> parents;  // empty: a chain; else the parent's index within tokens, −1: the end of the cache
+  int num_logits = 0;            // for the last so many tokens
+  float* logits = nullptr;       // [num_logits, vocab]
+  float* features = nullptr;     // [feature layers, tokens, hidden], or nullptr
+};
+
+class Model : public std::enable_shared_from_this<Model> {
+ public:
+  // `progress` is told the fraction loaded (0 to 1) now and then. `threads` ≥ 1. `context` 0: the file's own. Throws FileError.
+  static std::shared_ptr<Model> load(const std::string& path, int threads, const Kernels* kernels, int context,
+                                     const std::function<void(double)>& progress);
+  ~Model();
+  const Config& config() const { return config_; }
+  const Kernels& kernels() const { return *kernels_; }
+  int threads() const;
+  size_t weight_bytes() const;              // held in memory for weights
+  size_t bytes_per_pass() const;            // read from memory by a pass that scores one token
+  size_t cache_bytes_per_token() const;
+  // Score every ask in one pass (in several where they hold more tokens than a pass takes). `feature_layers`: whose inputs are wanted.
+  // All or nothing: whatever is thrown (std::invalid_argument for an impossible ask), every cache is as long as before.
+  void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const;
+
+ private:
+  struct Weights;
+  struct Scratch;
+  struct Pass;
+  Model() = default;
+  Config config_;
+  const Kernels* kernels_ = nullptr;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace headstart

@@ -1,0 +1,70 @@
+// Sixteen lanes of AVX-512 with VNNI. See kernels.inc for what the kernels ask of a backend.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace headstart::HEADSTART_ISA {
+
+constexpr int kLanes = 16;
+
+struct F { __m512 v; };
+struct I { __m512i v; };
+struct B { __m512i v; };  // kLanes × 4 bytes
+
+inline F fzero() { return {_mm512_setzero_ps()}; }
+inline F fset(float x) { return {_mm512_set1_ps(x)}; }
+inline F fload(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void fstore(float* p, F a) { _mm512_storeu_ps(p, a.v); }
+inline F fload_half(const uint16_t* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
+inline void fstore_half(uint16_t* p, F a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline F fload_bf16(const uint16_t* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+inline F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline F fnma(F a, F b, F c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c − a·b
+inline F add(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline F sub(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline F mul(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline F div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline F fmax(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline F fmin(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline F fabs(F a) { return {_mm512_abs_ps(a.v)}; }
+
+inline I izero() { return {_mm512_setzero_si512()}; }
+inline I iset(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline I iadd(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline I round_to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; }  // to nearest, ties to even
+inline F exp2_int(I n) {  // 2^n for −126 ≤ n ≤ 127
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
+}
+inline I iload_u8(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+inline I iload_s8(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+inline void istore_s8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
+inline I iand(I a, int32_t mask) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(mask))}; }
+inline I ior(I a, I b) { return {_mm512_or_si512(a.v, b.v)}; }
+template <int N> inline I ishr(I a) { return {_mm512_srli_epi32(a.v, N)}; }
+template <int N> inline I ishl(I a) { return {_mm512_slli_epi32(a.v, N)}; }
+
+inline B bload(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
+inline B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+// w | ((bits >> shift) & mask) << 4, by byte; shift + 4 may be a left shift
+template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
+  const __m512i moved = SHIFT > 4 ? _mm512_srli_epi16(bits.v, SHIFT > 4 ? SHIFT - 4 : 0) : _mm512_slli_epi16(bits.v, SHIFT > 4 ? 0 : 4 - SHIFT);
+  return {_mm512_ternarylogic_epi32(w.v, moved, _mm512_set1_epi8(char(MASK << 4)), 0xF8)};  // a | (b & c)
+}
+// acc + Σ over the 4 bytes of each lane of w · a; w unsigned, at most 63 (dot_small) or 255 (dot_byte); a: 4 signed bytes
+inline I dot_small(I acc, B w, const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, 4);
+  return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
+}
+inline I dot_byte(I acc, B w, const int8_t* a) { return dot_small(acc, w, a); }
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace headstart::HEADSTART_ISA

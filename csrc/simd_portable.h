@@ -1,0 +1,86 @@
+// Eight lanes of plain C++, the reference for every other backend: the same operations in the same order, lane by lane.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "half.h"
+
+namespace headstart::HEADSTART_ISA {
+
+constexpr int kLanes = 8;
+
+struct F { float v[kLanes]; };
+struct I { int32_t v[kLanes]; };
+struct B { uint8_t v[4 * kLanes]; };
+
+template <class R, class Op> inline R lanes(Op op) {
+  R out;
+  for (int l = 0; l < kLanes; l++) out.v[l] = op(l);
+  return out;
+}
+
+inline F fzero() { return lanes<F>([](int) { return 0.0f; }); }
+inline F fset(float x) { return lanes<F>([x](int) { return x; }); }
+inline F fload(const float* p) { return lanes<F>([p](int l) { return p[l]; }); }
+inline void fstore(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
+inline F fload_half(const uint16_t* p) { return lanes<F>([p](int l) { return half_to_float(p[l]); }); }
+inline void fstore_half(uint16_t* p, F a) { for (int l = 0; l < kLanes; l++) p[l] = float_to_half(a.v[l]); }
+inline F fload_bf16(const uint16_t* p) { return lanes<F>([p](int l) { return bf16_to_float(p[l]); }); }
+inline F fma(F a, F b, F c) { return lanes<F>([&](int l) { return std::fma(a.v[l], b.v[l], c.v[l]); }); }
+inline F fnma(F a, F b, F c) { return lanes<F>([&](int l) { return std::fma(-a.v[l], b.v[l], c.v[l]); }); }
+inline F add(F a, F b) { return lanes<F>([&](int l) { return a.v[l] + b.v[l]; }); }
+inline F sub(F a, F b) { return lanes<F>([&](int l) { return a.v[l] - b.v[l]; }); }
+inline F mul(F a, F b) { return lanes<F>([&](int l) { return a.v[l] * b.v[l]; }); }
+inline F div(F a, F b) { return lanes<F>([&](int l) { return a.v[l] / b.v[l]; }); }
+inline F fmax(F a, F b) { return lanes<F>([&](int l) { return a.v[l] > b.v[l] ? a.v[l] : b.v[l]; }); }
+inline F fmin(F a, F b) { return lanes<F>([&](int l) { return a.v[l] < b.v[l] ? a.v[l] : b.v[l]; }); }
+inline F fabs(F a) { return lanes<F>([&](int l) { return std::fabs(a.v[l]); }); }
+
+inline I izero() { return lanes<I>([](int) { return 0; }); }
+inline I iset(int32_t x) { return lanes<I>([x](int) { return x; }); }
+inline I iadd(I a, I b) { return lanes<I>([&](int l) { return a.v[l] + b.v[l]; }); }
+inline F to_float(I a) { return lanes<F>([&](int l) { return static_cast<float>(a.v[l]); }); }
+inline I round_to_int(F a) {  // what the vector instructions give for values no int holds
+  return lanes<I>([&](int l) {
+    const float x = std::nearbyint(a.v[l]);
+    return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<int32_t>(x) : INT32_MIN;
+  });
+}
+inline F exp2_int(I n) {
+  return lanes<F>([&](int l) {
+    const uint32_t bits = (static_cast<uint32_t>(n.v[l]) + 127u) << 23;
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return x;
+  });
+}
+inline I iload_u8(const uint8_t* p) { return lanes<I>([p](int l) { return p[l]; }); }
+inline I iload_s8(const int8_t* p) { return lanes<I>([p](int l) { return p[l]; }); }
+inline void istore_s8(int8_t* p, I a) { for (int l = 0; l < kLanes; l++) p[l] = static_cast<int8_t>(a.v[l]); }
+inline I iand(I a, int32_t mask) { return lanes<I>([&](int l) { return a.v[l] & mask; }); }
+inline I ior(I a, I b) { return lanes<I>([&](int l) { return a.v[l] | b.v[l]; }); }
+template <int N> inline I ishr(I a) { return lanes<I>([&](int l) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[l]) >> N); }); }
+template <int N> inline I ishl(I a) { return lanes<I>([&](int l) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[l]) << N); }); }
+
+template <class Op> inline B bytes(Op op) {
+  B out;
+  for (int b = 0; b < 4 * kLanes; b++) out.v[b] = static_cast<uint8_t>(op(b));
+  return out;
+}
+inline B bload(const uint8_t* p) { return bytes([p](int b) { return p[b]; }); }
+inline B low_nibbles(B a) { return bytes([&](int b) { return a.v[b] & 15; }); }
+inline B high_nibbles(B a) { return bytes([&](int b) { return a.v[b] >> 4; }); }
+template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
+  return bytes([&](int b) { return w.v[b] | ((bits.v[b] >> SHIFT) & MASK) << 4; });
+}
+inline I dot_small(I acc, B w, const int8_t* a) {
+  return lanes<I>([&](int l) {
+    const uint8_t* x = w.v + 4 * l;
+    return acc.v[l] + x[0] * a[0] + x[1] * a[1] + x[2] * a[2] + x[3] * a[3];
+  });
+}
+inline I dot_byte(I acc, B w, const int8_t* a) { return dot_small(acc, w, a); }
+inline void prefetch(const void*) {}
+
+}  // namespace headstart::HEADSTART_ISA
