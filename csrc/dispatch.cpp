@@ -1,5 +1,6 @@
 // Which kernels this build holds and this CPU can run.
 #include <cstring>
+#include <initializer_list>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #endif

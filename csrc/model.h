@@ -38,7 +38,9 @@ class Cache {
   friend class Model;
   void reserve(int slots);
   std::shared_ptr<const Model> model_;
-  int length_ = 0, last_start_ = 0, capacity_ = 0;
+  int length_ = 0, capacity_ = 0;
+  int last_start_ = 0;                 // length before the last score
+  std::vector<int32_t> last_parents_;  // of the last score's tokens, if they were a tree: it must be kept or rewound first
   std::vector<std::vector<uint16_t>> keys_, values_;  // by layer: keys [kv_head][slot/16][head_dim][16], values [kv_head][slot][head_dim]
 };
 
@@ -67,15 +69,15 @@ class Model : public std::enable_shared_from_this<Model> {
   // All or nothing: whatever is thrown (std::invalid_argument for an impossible ask), every cache is as long as before.
   void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const;
 
- private:
   struct Weights;
-  struct Scratch;
-  struct Pass;
+
+ private:
+  struct Runner;
   Model() = default;
   Config config_;
   const Kernels* kernels_ = nullptr;
   std::unique_ptr<Weights> weights_;
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<Runner> runner_;
 };
 
 }  // namespace headstart

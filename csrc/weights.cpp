@@ -1,0 +1,253 @@
+// GGUF metadata → Config, GGUF tensors → tiles. What an architecture does not define, and what is not known here, is refused by name.
+#include "weights.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "pack.h"
+
+namespace headstart {
+namespace {
+
+const std::set<std::string> kArchitectures = {"llama", "qwen2", "qwen3", "gemma3"};
+const std::set<uint32_t> kTypes = {0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30};
+
+std::string shape_text(const std::vector<uint64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); i++) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+// Takes tensors out of a file one by one and, at the end, says whether any was left over.
+class Taker {
+ public:
+  Taker(const GgufFile& file, const Config& config) : file_(file), config_(config) {}
+
+  const Tensor* maybe(const std::string& name, const std::vector<uint64_t>& shape) {
+    const Tensor* t = file_.tensor(name);
+    if (!t) return nullptr;
+    taken_.insert(name);
+    if (t->shape != shape) throw FileError("tensor " + name + " has shape " + shape_text(t->shape) + ", expected " + shape_text(shape));
+    if (!kTypes.count(t->type))
+      throw FileError("tensor " + name + " is of GGUF type " + std::to_string(t->type) + ", which is not supported; use a file in Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32");
+    return t;
+  }
+
+  const Tensor* must(const std::string& name, const std::vector<uint64_t>& shape) {
+    const Tensor* t = maybe(name, shape);
+    if (!t) throw FileError("tensor " + name + " is missing; is this a whole " + config_.architecture + " model?");
+    return t;
+  }
+
+  std::vector<float> vector(const Tensor* t) {
+    if (!t) return {};
+    std::vector<float> out(t->shape[0]);
+    dequantize_row(static_cast<Type>(t->type), t->data, static_cast<int>(out.size()), out.data());
+    return out;
+  }
+
+  void finish() const {
+    for (const Tensor& t : file_.tensors())
+      if (!taken_.count(t.name) && t.name.rfind("rope_freqs", 0) != 0)
+        throw FileError("tensor " + t.name + " is not part of a " + config_.architecture + " model as known here; this variant is not supported");
+  }
+
+ private:
+  const GgufFile& file_;
+  const Config& config_;
+  std::set<std::string> taken_;
+};
+
+// A matrix to be packed: where from, and where its tiles will be.
+struct Job {
+  const Tensor* tensor;
+  Matrix* matrix;
+  size_t offset;
+};
+
+class Packer {
+ public:
+  void add(const Tensor* t, Matrix& m) {
+    m.type = static_cast<Type>(t->type);
+    m.k = static_cast<int>(t->shape[0]);
+    m.n = static_cast<int>(t->shape[1]);
+    m.tile_bytes = tile_bytes(m.type, m.k);
+    jobs_.push_back({t, &m, bytes_});
+    bytes_ += m.tile_bytes * static_cast<size_t>(m.num_tiles());
+  }
+
+  void pack(Model::Weights& weights, Pool& pool, const std::function<void(double)>& progress) {
+    // The kernels prefetch a little past what they read.
+    weights.arena_bytes = bytes_ + 8192;
+    void* memory = mmap(nullptr, weights.arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    weights.arena = static_cast<uint8_t*>(memory);
+#if defined(MADV_HUGEPAGE)
+    madvise(memory, weights.arena_bytes, MADV_HUGEPAGE);
+#endif
+    for (const Job& job : jobs_) {
+      job.matrix->tiles = weights.arena + job.offset;
+      pack_one(job, weights.arena + job.offset, pool);
+      weights.file.release(*job.tensor);
+      if (progress) progress(static_cast<double>(job.offset) / static_cast<double>(bytes_));
+    }
+  }
+
+ private:
+  static void pack_one(const Job& job, uint8_t* out, Pool& pool) {
+    const Matrix& m = *job.matrix;
+    const size_t stride = row_bytes(m.type, m.k);
+    std::atomic<int> next{0};
+    pool.run([&](int) {
+      for (int t = next.fetch_add(1); t < m.num_tiles(); t = next.fetch_add(1)) {
+        const size_t first = static_cast<size_t>(t) * kTile;
+        pack_tile(m.type, job.tensor->data + first * stride, stride, std::min(kTile, m.n - t * kTile), m.k, out + static_cast<size_t>(t) * m.tile_bytes);
+      }
+    });
+  }
+
+  std::vector<Job> jobs_;
+  size_t bytes_ = 0;
+};
+
+// Angle per position of each rotated pair: base^(−2i/d), stretched as the file says (linear; Llama-3 factors; YaRN, Peng et al. 2023).
+std::vector<float> rope_angles(const GgufFile& file, const Config& c, float base, bool scaled) {
+  const int pairs = c.rope_dim / 2;
+  std::vector<float> factors(static_cast<size_t>(pairs), 1.0f), angles(static_cast<size_t>(pairs));
+  const Tensor* freqs = file.tensor("rope_freqs.weight");
+  if (freqs && scaled) {
+    if (freqs->shape != std::vector<uint64_t>{static_cast<uint64_t>(pairs)} || freqs->type != 0) throw FileError("tensor rope_freqs.weight must be " + std::to_string(pairs) + " numbers of type F32");
+    dequantize_row(Type::F32, freqs->data, pairs, factors.data());
+  }
+  const std::string prefix = c.architecture + ".rope.scaling.";
+  const std::string kind = scaled ? file.text(prefix + "type", "none") : "none";
+  const double stretch = c.rope_scale, dim = c.rope_dim;
+  double low = 0, high = 0;
+  if (kind == "yarn") {
+    const double trained = static_cast<double>(file.number(prefix + "original_context_length", 1, 1u << 30));
+    const double fast = file.real(prefix + "yarn_beta_fast", 32.0), slow = file.real(prefix + "yarn_beta_slow", 1.0);
+    const auto turn = [&](double turns) { return dim * std::log(trained / (turns * 2.0 * M_PI)) / (2.0 * std::log(static_cast<double>(base))); };
+    low = std::max(0.0, std::floor(turn(fast)));
+    high = std::min(dim - 1.0, std::ceil(turn(slow)));
+  }
+  for (int i = 0; i < pairs; i++) {
+    const size_t at = static_cast<size_t>(i);
+    const double plain = std::pow(static_cast<double>(base), -2.0 * i / dim) / factors[at];
+    double angle = plain;
+    if (kind == "linear") angle = plain / stretch;
+    if (kind == "yarn") {
+      const double keep = 1.0 - std::clamp((i - low) / std::max(0.001, high - low), 0.0, 1.0);
+      angle = plain / stretch * (1.0 - keep) + plain * keep;
+    }
+    angles[at] = static_cast<float>(angle);
+  }
+  return angles;
+}
+
+}  // namespace
+
+Model::Weights::~Weights() {
+  if (arena) munmap(arena, arena_bytes);
+}
+
+Config read_config(const GgufFile& file, int context) {
+  Config c;
+  c.architecture = file.text("general.architecture", "");
+  if (!kArchitectures.count(c.architecture))
+    throw FileError("architecture '" + c.architecture + "' is not supported by the native engine; it knows llama, qwen2, qwen3 and gemma3 (try --engine transformers)");
+  const std::string p = c.architecture + ".";
+  const auto number = [&](const char* key, uint64_t least, uint64_t most) { return static_cast<int>(file.number(p + key, least, most)); };
+  const auto number_or = [&](const char* key, uint64_t least, uint64_t most, int otherwise) {
+    return static_cast<int>(file.number(p + key, least, most, static_cast<uint64_t>(otherwise)));
+  };
+  if (file.find(p + "expert_count") && file.number(p + "expert_count", 0, 1u << 20) > 0)
+    throw FileError("this " + c.architecture + " model is a mixture of experts, which the native engine does not support (try --engine transformers)");
+  c.layers = number("block_count", 1, 1000);
+  c.hidden = number("embedding_length", 1, 1 << 17);
+  c.ff = number("feed_forward_length", 1, 1 << 20);
+  c.heads = number("attention.head_count", 1, 1024);
+  c.kv_heads = number_or("attention.head_count_kv", 1, 1024, c.heads);
+  if (c.heads % c.kv_heads) throw FileError(p + "attention.head_count " + std::to_string(c.heads) + " is not a multiple of head_count_kv " + std::to_string(c.kv_heads));
+  c.head_dim = number_or("attention.key_length", 1, 1024, c.hidden / c.heads);
+  if (number_or("attention.value_length", 1, 1024, c.head_dim) != c.head_dim) throw FileError(p + "attention.value_length differs from key_length, which is not supported");
+  if (c.hidden % kGroup || c.ff % kGroup || c.head_dim % kTile || c.heads / c.kv_heads * c.head_dim % kGroup)
+    throw FileError("widths must be multiples of 32 and heads of 16 for the native engine: embedding " + std::to_string(c.hidden) + ", feed-forward " + std::to_string(c.ff) + ", head " + std::to_string(c.head_dim));
+  c.rope_dim = number_or("rope.dimension_count", 2, 1024, c.head_dim);
+  if (c.rope_dim > c.head_dim || c.rope_dim % 2) throw FileError(p + "rope.dimension_count " + std::to_string(c.rope_dim) + " does not fit heads of " + std::to_string(c.head_dim));
+  c.context = number("context_length", 1, 1 << 30);
+  if (context > c.context) throw FileError("`context` must be at most the model's " + std::to_string(c.context) + ", got " + std::to_string(context));
+  if (context > 0) c.context = context;
+  c.eps = static_cast<float>(file.real(p + "attention.layer_norm_rms_epsilon", 1e-5));
+  c.rope_base = static_cast<float>(file.real(p + "rope.freq_base", c.architecture == "gemma3" ? 1e6 : 1e4));
+  const std::string scaling = file.text(p + "rope.scaling.type", "none");
+  if (scaling != "none" && scaling != "linear" && scaling != "yarn") throw FileError(p + "rope.scaling.type '" + scaling + "' is not supported; none, linear and yarn are");
+  c.rope_scale = static_cast<float>(file.real(p + "rope.scaling.factor", 1.0));
+  if (!(c.eps >= 0.0f) || !(c.rope_base > 0.0f) || !(c.rope_scale > 0.0f)) throw FileError(p + "layer_norm_rms_epsilon, rope.freq_base and rope.scaling.factor must be positive");
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  c.rope_interleaved = c.architecture == "llama";
+  if (c.architecture == "gemma3") {
+    c.gelu = true;
+    c.embedding_scale = std::sqrt(static_cast<float>(c.hidden));
+    c.window = number("attention.sliding_window", 1, 1 << 30);
+    c.window_period = 6;
+    if (c.layers == 62) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.heads));  // the 27B model
+  } else if (file.find(p + "attention.sliding_window")) {
+    c.window = number("attention.sliding_window", 0, 1 << 30);
+  }
+  const Tensor* embedding = file.tensor("token_embd.weight");
+  if (!embedding || embedding->shape.size() != 2 || embedding->shape[1] > 1u << 24) throw FileError("tensor token_embd.weight is missing or not a matrix");
+  c.vocab = static_cast<int>(embedding->shape[1]);
+  return c;
+}
+
+void load_weights(Model::Weights& w, const Config& c, Pool& pool, const std::function<void(double)>& progress) {
+  Taker take(w.file, c);
+  Packer packer;
+  const uint64_t hidden = static_cast<uint64_t>(c.hidden), ff = static_cast<uint64_t>(c.ff), dim = static_cast<uint64_t>(c.head_dim);
+  const uint64_t q = static_cast<uint64_t>(c.heads) * dim, kv = static_cast<uint64_t>(c.kv_heads) * dim, vocab = static_cast<uint64_t>(c.vocab);
+  const bool gemma = c.architecture == "gemma3", norms = gemma || c.architecture == "qwen3";
+  w.embedding = take.must("token_embd.weight", {hidden, vocab});
+  w.norm = take.vector(take.must("output_norm.weight", {hidden}));
+  w.layers.resize(static_cast<size_t>(c.layers));
+  for (int i = 0; i < c.layers; i++) {
+    Layer& l = w.layers[static_cast<size_t>(i)];
+    const std::string p = "blk." + std::to_string(i) + ".";
+    l.attention_norm = take.vector(take.must(p + "attn_norm.weight", {hidden}));
+    l.feed_norm = take.vector(take.must(p + "ffn_norm.weight", {hidden}));
+    if (gemma) {
+      l.post_attention_norm = take.vector(take.must(p + "post_attention_norm.weight", {hidden}));
+      l.post_feed_norm = take.vector(take.must(p + "post_ffw_norm.weight", {hidden}));
+    }
+    if (norms) {
+      l.q_norm = take.vector(take.must(p + "attn_q_norm.weight", {dim}));
+      l.k_norm = take.vector(take.must(p + "attn_k_norm.weight", {dim}));
+    }
+    l.q_bias = take.vector(take.maybe(p + "attn_q.bias", {q}));
+    l.k_bias = take.vector(take.maybe(p + "attn_k.bias", {kv}));
+    l.v_bias = take.vector(take.maybe(p + "attn_v.bias", {kv}));
+    packer.add(take.must(p + "attn_q.weight", {hidden, q}), l.q);
+    packer.add(take.must(p + "attn_k.weight", {hidden, kv}), l.k);
+    packer.add(take.must(p + "attn_v.weight", {hidden, kv}), l.v);
+    packer.add(take.must(p + "attn_output.weight", {q, hidden}), l.o);
+    packer.add(take.must(p + "ffn_gate.weight", {hidden, ff}), l.gate);
+    packer.add(take.must(p + "ffn_up.weight", {hidden, ff}), l.up);
+    packer.add(take.must(p + "ffn_down.weight", {ff, hidden}), l.down);
+  }
+  const Tensor* head = take.maybe("output.weight", {hidden, vocab});
+  packer.add(head ? head : w.embedding, w.head);
+  take.finish();
+  w.rope = rope_angles(w.file, c, c.rope_base, true);
+  w.local_rope = gemma ? rope_angles(w.file, c, c.local_rope_base, false) : w.rope;
+  if (w.file.text(c.architecture + ".rope.scaling.type", "none") == "yarn") {
+    const double factor = w.file.real(c.architecture + ".rope.scaling.attn_factor", 1.0);
+    w.rope_magnitude = static_cast<float>(factor * (1.0 + 0.1 * std::log(static_cast<double>(c.rope_scale))));
+  }
+  packer.pack(w, pool, progress);
+}
+
+}  // namespace headstart

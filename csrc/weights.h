@@ -1,0 +1,40 @@
+// The weights of a model as the kernels want them, and how they get there from a file.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gguf.h"
+#include "kernels.h"
+#include "model.h"
+#include "pool.h"
+
+namespace headstart {
+
+struct Layer {
+  std::vector<float> attention_norm, feed_norm, post_attention_norm, post_feed_norm, q_norm, k_norm, q_bias, k_bias, v_bias;
+  Matrix q, k, v, o, gate, up, down;
+};
+
+struct Model::Weights {
+  explicit Weights(const std::string& path) : file(path) {}
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  GgufFile file;  // stays open: embedding rows are read from it
+  const Tensor* embedding = nullptr;
+  std::vector<Layer> layers;
+  std::vector<float> norm;
+  Matrix head;
+  std::vector<float> rope, local_rope;  // angle per position of each pair of dimensions, [rope_dim/2]
+  float rope_magnitude = 1.0f;
+  uint8_t* arena = nullptr;             // all tiles, in the order a pass reads them
+  size_t arena_bytes = 0;
+};
+
+Config read_config(const GgufFile& file, int context);
+void load_weights(Model::Weights& weights, const Config& config, Pool& pool, const std::function<void(double)>& progress);
+
+}  // namespace headstart
