@@ -44,6 +44,7 @@ inline F exp2_int(I n) {  // 2^n for −126 ≤ n ≤ 127
 }
 inline I iload_u8(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 inline I iload_s8(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+inline void istore(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
 inline void istore_s8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
 inline I iand(I a, int32_t mask) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(mask))}; }
 inline I ior(I a, I b) { return {_mm512_or_si512(a.v, b.v)}; }

@@ -57,6 +57,7 @@ inline F exp2_int(I n) {
 }
 inline I iload_u8(const uint8_t* p) { return lanes<I>([p](int l) { return p[l]; }); }
 inline I iload_s8(const int8_t* p) { return lanes<I>([p](int l) { return p[l]; }); }
+inline void istore(int32_t* p, I a) { std::memcpy(p, a.v, sizeof a.v); }
 inline void istore_s8(int8_t* p, I a) { for (int l = 0; l < kLanes; l++) p[l] = static_cast<int8_t>(a.v[l]); }
 inline I iand(I a, int32_t mask) { return lanes<I>([&](int l) { return a.v[l] & mask; }); }
 inline I ior(I a, I b) { return lanes<I>([&](int l) { return a.v[l] | b.v[l]; }); }

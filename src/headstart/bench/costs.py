@@ -1,0 +1,99 @@
+"""What scoring k tokens in one pass costs: the curve that decides whether speculation pays.
+
+Passes of every k are timed in turn, round after round, so that a machine that slows down slows all of them; the median and the
+interquartile range over rounds are reported. It does not know engines: any `Model` will do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headstart.errors import OptionError
+from headstart.interfaces import Ask, Cache, Model
+
+__all__ = ["Costs", "measure_bandwidth", "measure_costs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Milliseconds of one pass by the number of tokens it scores, after `context` tokens."""
+
+    context: int
+    repeats: int
+    milliseconds: dict[int, float]  # k → median
+    spread: dict[int, float]  # k → interquartile range
+
+    def ratio(self, k: int) -> float:
+        """v(k) = t(k)/t(1)."""
+        return self.milliseconds[k] / self.milliseconds[1]
+
+
+def measure_costs(
+    model: Model,
+    ks: Sequence[int],
+    *,
+    context: int = 256,
+    repeats: int = 9,
+    seed: int = 0,
+    progress: Callable[[str, float | None], None] | None = None,
+) -> Costs:
+    """Time one sequence's passes of `ks` tokens, all logits read back. 1 is always among them.
+
+    Raises OptionError for lengths under 1 or past the model's context."""
+    lengths = sorted({1, *ks})
+    for k in lengths:
+        if k < 1:
+            raise OptionError(f"`k` must be 1 or more, got {k}")
+    if context < 1 or context + lengths[-1] > model.context_limit:
+        raise OptionError(
+            f"`context` must leave room for {lengths[-1]} tokens within the model's {model.context_limit}, got {context}"
+        )
+    rng = np.random.default_rng(seed)
+    cache = model.open()
+    model.score([Ask(cache=cache, tokens=rng.integers(0, model.vocab_size, context).tolist(), num_logits=0)])
+    times: dict[int, list[float]] = {k: [] for k in lengths}
+    for repeat in range(-1, repeats):  # the first round warms up and is not counted
+        for k in lengths:
+            tokens = rng.integers(0, model.vocab_size, k).tolist()
+            elapsed = _timed_pass(model, cache, tokens)
+            if repeat >= 0:
+                times[k].append(elapsed)
+        if progress:
+            progress("timing passes", (repeat + 1) / repeats)
+    quartiles = {k: np.percentile(np.array(values) * 1e3, [25, 50, 75]) for k, values in times.items()}
+    return Costs(
+        context=context,
+        repeats=repeats,
+        milliseconds={k: float(q[1]) for k, q in quartiles.items()},
+        spread={k: float(q[2] - q[0]) for k, q in quartiles.items()},
+    )
+
+
+def _timed_pass(model: Model, cache: Cache, tokens: list[int]) -> float:
+    length = cache.length
+    start = time.perf_counter()
+    model.score([Ask(cache=cache, tokens=tokens)])
+    elapsed = time.perf_counter() - start
+    cache.rewind(length)
+    return elapsed
+
+
+def measure_bandwidth(threads: int, *, megabytes: int = 512, repeats: int = 5) -> float:
+    """Gigabytes per second that `threads` threads together read from memory: the best of `repeats` sums over a large array."""
+    share = np.ones(megabytes * 2**20 // 8 // threads, dtype=np.int64)
+    parts = [share.copy() for _ in range(threads)]
+    best = 0.0
+    for _ in range(repeats):
+        workers = [threading.Thread(target=part.sum) for part in parts]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - start))
+    return best / 1e9
