@@ -31,7 +31,7 @@ HOUSE = [
     ["decode"],
     ["text"],
     ["generation"],
-    ["comparison"],
+    ["comparison", "bench"],
     ["fetch"],
     ["loading"],
     ["cli"],

@@ -19,7 +19,7 @@ import click
 from headstart import __version__, fetch
 from headstart.cli.options import JSON, write_json
 
-__all__ = ["command"]
+__all__ = ["command", "processor_name"]
 
 _BASE = ("numpy", "tokenizers", "jinja2", "click", "rich")
 _EXTRAS = {
@@ -76,6 +76,11 @@ def _system() -> dict[str, Any]:
 
 
 # CPU
+
+
+def processor_name() -> str:
+    """The processor as the system calls it."""
+    return _cpu()["name"] or platform.machine()
 
 
 def _cpu() -> dict[str, Any]:

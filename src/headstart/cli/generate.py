@@ -3,83 +3,124 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from headstart.cli.generate_options import generate_options
-from headstart.cli.options import write_json
-from headstart.cli.view import DraftView, Loading, draft_view, summary
-from headstart.errors import InputError, OptionError
+from headstart.cli.options import say, write_json
+from headstart.cli.view import CountView, DraftView, Loading, draft_view, summary
+from headstart.errors import HeadstartError, InputError, OptionError
+from headstart.generation import Piece
 from headstart.records import Options
 
 __all__ = ["command"]
 
+_LOAD_OPTIONS = ("target", "drafter", "engine", "dtype", "device", "threads", "context", "offline")
+
 
 @click.command("generate")
 @generate_options
-def command(prompt: str | None, as_json: bool, show_draft: bool, compare: bool, **values: Any) -> int:
+def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: bool, **values: Any) -> int:
     """Generate text from PROMPT (or from stdin with -), with speculative decoding.
 
     The text goes to stdout; what speculation gained goes to stderr."""
-    load_names = ("target", "drafter", "engine", "dtype", "device", "threads", "context", "offline")
-    load_options = {name: values.pop(name) for name in load_names}
+    load_options = {name: values.pop(name) for name in _LOAD_OPTIONS}
     if as_json and show_draft:
-        raise OptionError("`--show-draft` colours the text and cannot be mixed with --json; drop one of the two")
+        raise OptionError("`--show-draft` marks the text and cannot be mixed with --json; drop one of the two")
     if values["logprobs"] is not None and not as_json:
         raise OptionError("`--logprobs` is reported in JSON only; add --json")
-    values["logit_bias"] = dict(values["logit_bias"])
+    values["logit_bias"] = _biases(values["logit_bias"])
+    for name, text in [("--system", values["system"] or ""), *(("--stop", stop) for stop in values["stop"])]:
+        if not _is_unicode(text):
+            raise OptionError(f"`{name}` must be UTF-8, got {text!r:.60}; convert it first, e.g. with iconv")
     asked = Options.of(**values)  # a wrong option is refused before a model is loaded
-    text = _prompt(prompt)
+    prompt_text = _prompt(prompt)
 
     from headstart.loading import load
 
     with Loading() as progress:
         llm = load(**load_options, progress=progress)
-    stream = llm.stream(text, **values)
-    view = DraftView(sys.stdout) if not show_draft else draft_view(sys.stdout)
-    try:
-        for step in stream.steps():
-            if not as_json:
-                view.show(step)
-    except KeyboardInterrupt:
-        stream.close()
-        _finish(stream.output, as_json, view)
-        return 130
+        stream = llm.stream(prompt_text, **values)
+        view = CountView(sys.stdout, progress, asked.max_tokens) if as_json else draft_view(sys.stdout, marked=show_draft)
+        progress("reading the prompt", None)
+        interrupted = not _decode(stream, view, progress)
+    view.end()
     comparison = None
-    if compare:
+    if compare and not interrupted:
         from headstart.comparison import compare as run_plain
 
-        with Loading() as progress:
-            progress("plain decoding, to compare", None)
-            comparison = run_plain(llm, stream.output, text)
-    _finish(stream.output, as_json, view, comparison)
-    if comparison is not None and comparison.same_tokens is False and not as_json:
-        _explain(llm, text, asked, comparison)
-    return 0
+        try:
+            with Loading() as progress:
+                comparison = run_plain(llm, stream.output, prompt_text, progress=progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    if as_json:
+        write_json(stream.output.to_json() | (comparison.to_json() if comparison else {}))
+    else:
+        sys.stdout.flush()
+        say(*([view.legend] if view.legend else []), *summary(stream.output, comparison))
+        if comparison is not None and comparison.same_tokens is False:
+            _explain(llm, prompt_text, asked, comparison)
+    return 130 if interrupted else 0
 
 
-def _prompt(prompt: str | None) -> str:
-    """The prompt as text. Raises OptionError where none is given, InputError where it is not UTF-8."""
-    if prompt is None:
+def _decode(stream: Any, view: DraftView, progress: Loading) -> bool:
+    """Show the stream to its end; False where Ctrl-C was the end. All text of `stream.output` has then been shown."""
+    try:
+        for step in stream.steps():
+            if not view.silent:
+                progress.stop()  # text and a progress line cannot share the terminal
+            view.show(step)
+    except KeyboardInterrupt:
+        progress.stop()
+        stream.close()
+        view.show([Piece(text=stream.output.text[view.shown :], token=None, kind="plain")])
+        return False
+    except HeadstartError:
+        view.end()
+        raise
+    return True
+
+
+def _prompt(words: Sequence[str]) -> str:
+    """The prompt as text. Raises OptionError unless exactly one is given, InputError where it is not UTF-8."""
+    if not words:
         raise OptionError("a PROMPT is missing; give it as an argument, or - to read it from stdin")
+    if len(words) > 1:
+        raise OptionError(
+            f"PROMPT must be one argument, got {len(words)} ({words[0]!r:.40}, {words[1]!r:.40}, …); put it in quotes"
+        )
+    prompt = words[0]
     try:
         if prompt == "-":
             return sys.stdin.buffer.read().decode("utf-8")
-        prompt.encode("utf-8")  # what the shell passed may hold stray bytes
     except UnicodeError:
-        raise InputError("the prompt is not valid UTF-8; convert it first, e.g. with iconv") from None
+        prompt = "\udcff"
+    if not _is_unicode(prompt):
+        raise InputError("the prompt is not valid UTF-8; convert it first, e.g. with iconv")
     return prompt
 
 
-def _finish(output: Any, as_json: bool, view: DraftView, comparison: Any = None) -> None:
-    if as_json:
-        write_json(output.to_json() | (comparison.to_json() if comparison else {}))
-        return
-    view.end()
-    sys.stdout.flush()
-    for line in summary(output, comparison):
-        print(line, file=sys.stderr)
+def _is_unicode(text: str) -> bool:
+    """Whether what the shell passed was UTF-8: Python keeps stray bytes as lone surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _biases(pairs: Sequence[tuple[int, float]]) -> dict[int, float]:
+    biases: dict[int, float] = {}
+    for token, bias in pairs:
+        if token in biases:
+            raise OptionError(
+                f"`logit_bias` must name a token once, got {token}={biases[token]:g} and {token}={bias:g}; drop one"
+            )
+        biases[token] = bias
+    return biases
 
 
 def _explain(llm: Any, prompt: str, asked: Options, comparison: Any) -> None:
@@ -88,9 +129,8 @@ def _explain(llm: Any, prompt: str, asked: Options, comparison: Any) -> None:
 
     found = first_difference(llm, llm.prompt_ids(prompt, asked), comparison)
     if found is not None:
-        print(
+        say(
             f"first difference at output token {found.position}: the two candidates' logits are {abs(found.gap_alone):.3g} apart "
             f"scored alone and {abs(found.gap_together):.3g} scored together; this engine's rounding depends on how many tokens "
-            "share a pass (try --dtype float32)",
-            file=sys.stderr,
+            "share a pass (try --dtype float32)"
         )

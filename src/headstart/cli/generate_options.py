@@ -34,7 +34,7 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every option of `generate`, in the order of its help."""
     defaults = Options()
     decorators = [
-        click.argument("prompt", required=False, metavar="[PROMPT | -]"),
+        click.argument("prompt", nargs=-1, metavar="[PROMPT | -]"),
         click.option(
             "--target",
             default="smollm2",
@@ -144,8 +144,8 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--dtype", default="auto", show_default=True, help="auto (bfloat16 where the hardware has it), float32 or bfloat16."
         ),
         click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda."),
-        click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
-        click.option("--context", type=click.IntRange(min=2), help="Tokens a sequence may hold; at most what the model allows."),
+        click.option("--threads", type=int, help="CPU threads."),
+        click.option("--context", type=int, help="Tokens a sequence may hold; at most what the model allows."),
         click.option("--offline", is_flag=True, help="Never fetch anything."),
         click.option("--show-draft", is_flag=True, help="Mark accepted, corrected and bonus tokens in the text."),
         click.option("--compare", is_flag=True, help="Also run plain decoding and report the gain."),

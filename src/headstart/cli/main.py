@@ -5,14 +5,17 @@ stdout is data, stderr is talk. Exit codes: 0 done, 1 it could not be done, 2 th
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
+import warnings
 from importlib import import_module
 
 import click
 
 from headstart import __version__
+from headstart.cli.options import say
 from headstart.errors import HeadstartError, did_you_mean
 
 __all__ = ["cli", "main"]
@@ -21,6 +24,7 @@ __all__ = ["cli", "main"]
 VERBS = {
     "generate": "Generate text, with speculation, and say what it gained.",
     "theory": "The closed forms of speculative decoding, and their simulations.",
+    "bench": "Measure what a model costs on this machine.",
     "models": "Models by name: list them, fetch them.",
     "doctor": "What this machine and this installation can do.",
 }
@@ -44,7 +48,7 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], VERBS)}; see headstart --help")
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], VERBS) or '; see headstart --help'}")
         return super().resolve_command(ctx, args)
 
 
@@ -56,6 +60,14 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (closed by whoever called us: nothing to read)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (nobody listens)
+    if sys.stdout is None:
+        sys.exit(_fail("stdout is closed; send it to a file, a pipe or /dev/null", 1))
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # what libraries tell programmers; python -W brings it back
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its escape, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
@@ -66,17 +78,18 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str]) -> int:
     """Run the command line; every failure is one line on stderr."""
     try:
-        result = cli.main(args=args, prog_name="headstart", standalone_mode=False)
+        code = _invoke(args)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return code
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
+        say(error.format_message())
         return 2
     except click.ClickException as error:
         return _fail(error.format_message(), 2 if isinstance(error, click.UsageError) else 1)
     except HeadstartError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
         return 130
     except BrokenPipeError:
         # The reader has gone: point stdout at nothing, so that Python's own flush at exit stays quiet too.
@@ -85,9 +98,21 @@ def run(args: list[str]) -> int:
     except MemoryError:
         return _fail("out of memory; ask for less (fewer draws, a shorter context, a smaller model)", 1)
     except OSError as error:
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF):
+            return _fail(f"stdout cannot be written: {error.strerror}; send it elsewhere", 1)
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), 1)
 
 
+def _invoke(args: list[str]) -> int:
+    """The verb's exit code; its exceptions as they are (click's own `main` would take some of them)."""
+    try:
+        with cli.make_context("headstart", list(args)) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as done:  # --help, --version
+        return done.exit_code
+    return result if isinstance(result, int) else 0
+
+
 def _fail(message: str, code: int) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    say("error: " + " ".join(message.split()))
     return code

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["JSON", "listed", "write_json"]
+__all__ = ["JSON", "listed", "say", "write_json"]
 
 
 def listed(
@@ -36,4 +37,15 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print exactly one J
 
 def write_json(document: Any) -> None:
     """One JSON document on stdout; NaN and infinity never appear in it."""
-    sys.stdout.write(json.dumps(document, allow_nan=False, ensure_ascii=False) + "\n")
+    # Where stdout cannot take every character, JSON's own escapes stand in.
+    unicode = str(getattr(sys.stdout, "encoding", "utf-8")).lower().replace("-", "").startswith("utf")
+    sys.stdout.write(json.dumps(document, allow_nan=False, ensure_ascii=not unicode) + "\n")
+
+
+def say(*lines: str) -> None:
+    """Talk, on stderr. Where nobody can listen (a full disk, a closed pipe) the work goes on."""
+    try:
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for the rest of the process)

@@ -4,80 +4,106 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import Any, Self, TextIO
 
 from headstart.comparison import Comparison
 from headstart.generation import Output, Piece
 
-__all__ = ["DraftView", "Loading", "draft_view", "summary"]
+__all__ = ["CountView", "DraftView", "Loading", "draft_view", "summary"]
 
 
 class DraftView:
     """Text as it comes, without marks."""
 
+    legend = ""  # what the marks mean, in one line
+    silent = False  # whether the terminal is left to the progress line
+
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._at_line_start = True
+        self.shown = 0  # characters of the text written so far, marks not counted
 
     def show(self, step: Sequence[Piece]) -> None:
         """Write the pieces of one round."""
-        self._write("".join(piece.text for piece in step))
+        segments = [(kind, "".join(piece.text for piece in pieces)) for kind, pieces in groupby(step, lambda piece: piece.kind)]
+        marked = "".join(self._marked(kind, text) for kind, text in segments if text)
+        if marked:
+            self._out.write(marked)
+            self._out.flush()
+            self.shown += sum(len(text) for _, text in segments)
+            self._at_line_start = marked.removesuffix(_PLAIN).endswith("\n")
 
     def end(self) -> None:
         """Leave the cursor on a fresh line."""
         if not self._at_line_start:
-            self._write("\n")
+            self._out.write("\n")
+            self._at_line_start = True
 
-    def _write(self, text: str) -> None:
-        if text:
-            self._out.write(text)
-            self._out.flush()
-            self._at_line_start = text.endswith("\n")
+    def _marked(self, kind: str, text: str) -> str:
+        return text
+
+
+class CountView(DraftView):
+    """No text: how many tokens are out, on the progress line."""
+
+    silent = True
+
+    def __init__(self, out: TextIO, progress: Callable[[str, float | None], None], most: int) -> None:
+        super().__init__(out)
+        self._progress, self._most, self._count = progress, most, 0
+
+    def show(self, step: Sequence[Piece]) -> None:
+        self._count += sum(piece.token is not None for piece in step)
+        self._progress(f"generating ({self._count} of at most {self._most} tokens)", min(1.0, self._count / self._most))
+
+
+_PLAIN = "\x1b[0m"
 
 
 class _ColourView(DraftView):
     """Accepted tokens green, corrections red, bonus tokens blue; tokens of rounds without a draft as they are."""
 
-    _CODES = {"accepted": "32", "correction": "31;1", "bonus": "34;1", "plain": ""}  # noqa: RUF012
+    _COLOURS = {"accepted": "\x1b[32m", "correction": "\x1b[31;1m", "bonus": "\x1b[34;1m"}  # noqa: RUF012
 
-    def show(self, step: Sequence[Piece]) -> None:
-        for piece in step:
-            code = self._CODES[piece.kind]
-            self._write(f"\x1b[{code}m{piece.text}\x1b[0m" if code and piece.text else piece.text)
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        names = {"accepted": "green", "correction": "red", "bonus": "blue"}
+        if _colours(sys.stderr):
+            self.legend = "   " + " · ".join(self._marked(kind, kind) for kind in names) + " · no draft"
+        else:
+            self.legend = "   " + ", ".join(f"{colour}: {kind}" for kind, colour in names.items()) + ", plain: no draft"
 
-    def end(self) -> None:
-        self._write("\n")
-        legend = "  ".join(f"\x1b[{code}m{kind}\x1b[0m" for kind, code in self._CODES.items() if code)
-        self._write(f"({legend}  no draft)\n")
+    def _marked(self, kind: str, text: str) -> str:
+        colour = self._COLOURS.get(kind)
+        return f"{colour}{text}{_PLAIN}" if colour else text
 
 
 class _BracketView(DraftView):
     """For terminals and files without colour: [accepted], {correction}, <bonus>."""
 
-    _MARKS = {"accepted": "[]", "correction": "{}", "bonus": "<>"}  # noqa: RUF012
+    legend = "   [accepted] · {correction} · <bonus> · no draft"
+    _MARKS = {"accepted": "[]", "correction": "{}", "bonus": "<>", "plain": ("", "")}  # noqa: RUF012
 
-    def show(self, step: Sequence[Piece]) -> None:
-        last = "plain"
-        for piece in step:
-            if piece.kind != last and last in self._MARKS:
-                self._write(self._MARKS[last][1])
-            if piece.kind != last and piece.kind in self._MARKS:
-                self._write(self._MARKS[piece.kind][0])
-            self._write(piece.text)
-            last = piece.kind
-        if last in self._MARKS:
-            self._write(self._MARKS[last][1])
-
-    def end(self) -> None:
-        self._write("\n([accepted]  {correction}  <bonus>  no draft)\n")
+    def _marked(self, kind: str, text: str) -> str:
+        before, after = self._MARKS[kind]
+        return f"{before}{text}{after}"
 
 
-def draft_view(out: TextIO) -> DraftView:
-    """A view that marks where tokens came from: colours on a terminal, brackets elsewhere or under NO_COLOR."""
-    colours = (out.isatty() or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
-    return _ColourView(out) if colours else _BracketView(out)
+def draft_view(out: TextIO, *, marked: bool) -> DraftView:
+    """A view that, if `marked`, shows where tokens came from: colours on a terminal, brackets elsewhere or under NO_COLOR."""
+    if not marked:
+        return DraftView(out)
+    return _ColourView(out) if _colours(out) else _BracketView(out)
+
+
+def _colours(out: TextIO) -> bool:
+    """Whether colour is wanted: on a terminal that has it, or under FORCE_COLOR; never under NO_COLOR."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (out.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
@@ -87,20 +113,37 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
     how = f"{settings.drafter}, gamma {settings.options.resolved_gamma}, {settings.options.resolved_rule} rule"
     if settings.drafter == "none":
         how = "plain decoding"
-    lines = [f"── {stats.completion_tokens} tokens in {stats.num_rounds} target calls · {speed} · {how}"]
+    interrupted = "interrupted after " if output.finish_reason is None else ""
+    tokens, calls = _count(stats.completion_tokens, "token"), _count(stats.num_rounds, "target call")
+    lines = [f"── {interrupted}{tokens} in {calls} · {speed} · {how}"]
     if stats.num_drafted:
         lines.append(
-            f"   {stats.block_efficiency:.2f} tokens per call; {stats.num_accepted} of {stats.num_drafted} drafted tokens "
-            f"accepted (acceptance rate {stats.acceptance_rate:.2f})"
+            f"   {stats.block_efficiency:.2f} tokens per call; "
+            f"{stats.num_accepted} of {_count(stats.num_drafted, 'drafted token')} accepted"
         )
+        if stats.acceptance_rate is not None:
+            judged = stats.num_accepted + stats.num_rejections
+            lines[-1] += f" (acceptance rate {stats.acceptance_rate:.2f} of {judged} judged)"
+    elif settings.drafter != "none" and stats.num_rounds:
+        lines.append("   1.00 tokens per call; nothing was drafted")
     if output.seed is not None:
         lines.append(f"   seed {output.seed}")
     if comparison is not None:
         plain, speedup = comparison.plain.stats.tokens_per_second, comparison.speedup
-        same = {True: "the same tokens", False: "other tokens", None: "sampled, so other tokens from the same law"}
-        gain = f"{speedup:.2f}× plain's {plain:.1f} tokens/s" if speedup and plain else "too short to compare"
-        lines.append(f"   {gain}; plain decoding emitted {same[comparison.same_tokens]}")
+        gain = f"{speedup:.2f}× plain decoding's {plain:.1f} tokens/s" if speedup and plain else "too short to compare"
+        lines.append(f"   {gain}; {_SAME[comparison.same_tokens]}")
     return lines
+
+
+_SAME = {
+    True: "the same tokens",
+    False: "not the same tokens",
+    None: "sampled, so the tokens differ by chance, not in law (--rule coupled with a --seed makes them the same)",
+}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Loading:
@@ -129,6 +172,11 @@ class Loading:
             self._task = self._progress.add_task(stage, total=total)
         self._progress.update(self._task, description=stage, total=total, completed=fraction or 0.0)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Take the line away, for good."""
         if self._progress is not None:
             self._progress.stop()
+            self._progress = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
