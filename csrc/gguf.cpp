@@ -361,7 +361,7 @@ std::string in_quotes(std::string_view text) {
   for (const char c : text.substr(0, longest)) {
     char code[5];
     std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    if (c >= ' ' && c <= '~') out += c;
+    if (c >= ' ' && c <= '~' && c != '\'' && c != '\\') out += c;
     else out += code;
   }
   return out + (text.size() > longest ? "…'" : "'");
