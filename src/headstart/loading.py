@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 from headstart import fetch
 from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
-from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
+from headstart.errors import MissingExtraError, ModelError, OptionError, VocabularyMismatchError, did_you_mean
 from headstart.generation import LLM
 from headstart.interfaces import Drafter, Model
 from headstart.text import Tokenizer, check_same_vocabulary
@@ -23,6 +24,9 @@ __all__ = ["DEFAULT_TARGET", "load"]
 
 DEFAULT_TARGET = "smollm2"
 ENGINES = ("auto", "transformers")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+MAX_THREADS = 1024  # more only exhausts the system
+MIN_CONTEXT = 8  # a loaded model is tried on a few tokens
 Progress = Callable[[str, float | None], None]
 
 
@@ -40,7 +44,6 @@ class _Opened:
     """A model in memory, with what it was loaded as."""
 
     model: Model
-    tokenizer: Tokenizer
     engine: str
     loaded: dict[str, Any]
 
@@ -61,58 +64,91 @@ def load(
 
     Raises ModelError for what cannot be found or read, OptionError for what cannot be honoured, FetchError where a known model
     is not here and cannot be fetched, VocabularyMismatchError for a drafter model that means other tokens by the same ids."""
-    if engine not in ENGINES:
-        raise OptionError(f"`engine` must be one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(engine, ENGINES)}")
+    _check_options(engine, dtype, device, threads, context)
+    _check_drafter(drafter)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
-        _refuse_load_options(dtype=dtype, device=device, threads=threads, context=context)
-        return LLM(target, _drafter(drafter, target, None, _no_reference), target="custom")
-
-    opened: dict[Path, _Opened] = {}
-
-    def open_reference(ref: str) -> _Opened:
-        source = _found(ref, offline, tell)
-        if source.path not in opened:  # a model that drafts for itself is held once
-            opened[source.path] = _opened(source, dtype, device, threads, context, tell)
-        return opened[source.path]
+        if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
+            raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
+        _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context)
+        return LLM(target, _drafter(drafter, target.vocab_size, None), target="custom")
 
     name = os.fspath(target)
-    _check_drafter_name(drafter)
-    main = open_reference(name)
-    guesser = _drafter(drafter, main.model, main.tokenizer, open_reference)
-    return LLM(main.model, guesser, tokenizer=main.tokenizer, target=name, engine=main.engine, loaded=main.loaded)
+    # All that can be told before weights are read is told first.
+    source = _found(name, offline, tell)
+    tell(f"reading the tokenizer of {name}", None)
+    tokenizer = _tokenizer(source)
+    guess = _guess(drafter, source, tokenizer, offline, tell)
+    main = _opened(source, dtype, device, threads, context, tell)
+    width = min(main.model.vocab_size, tokenizer.vocab_size)
+    if guess is None:
+        guesser = _drafter(drafter, width, None)
+    elif guess.path == source.path:  # a model that drafts for itself is held once
+        guesser = _drafter(drafter, width, main.model)
+    else:
+        # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
+        guesser = _drafter(drafter, width, _opened(guess, dtype, device, threads, None, tell).model)
+    return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
 
 
-def _check_drafter_name(drafter: str | Drafter) -> None:
+def _check_options(engine: object, dtype: object, device: object, threads: object, context: object) -> None:
+    """Refuse what no model can be loaded with, before anything is fetched or read."""
+    for name, value, known in (("engine", engine, ENGINES), ("dtype", dtype, DTYPES)):
+        if value not in known:
+            raise OptionError(f"`{name}` must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+    if not isinstance(device, str):
+        raise OptionError(f"`device` must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {device!r}")
+    if threads is not None and not (_is_int(threads) and 1 <= threads <= MAX_THREADS):  # type: ignore[operator]
+        raise OptionError(
+            f"`threads` must be a whole number from 1 to {MAX_THREADS}, got {threads!r}; this machine has {os.cpu_count()}"
+        )
+    if context is not None and not (_is_int(context) and context >= MIN_CONTEXT):  # type: ignore[operator]
+        raise OptionError(f"`context` must be a whole number, {MIN_CONTEXT} or more, got {context!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _check_drafter(drafter: str | Drafter) -> None:
     """Refuse a wrong name before minutes are spent on the target."""
-    if isinstance(drafter, str) and drafter not in ("none", "ngram", "auto") and not drafter.startswith("model:"):
+    if not isinstance(drafter, str):
+        if isinstance(drafter, type) or not isinstance(drafter, Drafter):
+            raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
+    elif drafter == "model:":
+        raise OptionError("`drafter` model: needs a reference after the colon, e.g. model:smollm2")
+    elif drafter not in ("none", "ngram", "auto") and not drafter.startswith("model:"):
         known = ("none", "ngram", "auto", "model:REF")
         raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {drafter!r}{did_you_mean(drafter, known)}")
 
 
-def _drafter(
-    drafter: str | Drafter,
-    model: Model,
-    tokenizer: Tokenizer | None,
-    open_reference: Callable[[str], _Opened],
-) -> Drafter:
+def _guess(drafter: str | Drafter, target: _Source, tokenizer: Tokenizer, offline: bool, tell: Progress) -> _Source | None:
+    """Where a drafter model lies, its vocabulary checked; None for any other drafter."""
+    if not isinstance(drafter, str) or not drafter.startswith("model:"):
+        return None
+    source = _found(drafter.removeprefix("model:"), offline, tell)
+    if source.path != target.path:
+        tell(f"reading the tokenizer of {source.ref}", None)
+        check_same_vocabulary(tokenizer, _tokenizer(source))
+    return source
+
+
+def _drafter(drafter: str | Drafter, width: int, model: Model | None) -> Drafter:
+    """`width`: tokens the target's rows are over; `model`: the one that a model:REF names."""
     if not isinstance(drafter, str):
-        if not isinstance(drafter, Drafter):
-            raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
         return drafter
-    _check_drafter_name(drafter)
     if drafter == "none":
         return NoDrafter()
     if drafter in ("ngram", "auto"):
-        width = min(model.vocab_size, tokenizer.vocab_size) if tokenizer else model.vocab_size
         return NGramDrafter(width)
-    ref = drafter.removeprefix("model:")
-    if not ref:
-        raise OptionError("`drafter` model: needs a reference after the colon, e.g. model:smollm2")
-    guess = open_reference(ref)
-    if tokenizer is not None:
-        check_same_vocabulary(tokenizer, guess.tokenizer)
-    return ModelDrafter(guess.model, name=drafter)
+    if model is None:
+        raise OptionError(f"`drafter` {drafter} needs a target given by name or path; pass a Drafter object instead")
+    if model.vocab_size < width:
+        raise VocabularyMismatchError(
+            f"`drafter` {drafter} has rows for {model.vocab_size} tokens, the target for {width}; "
+            "use a drafter of the same model family, or --drafter ngram"
+        )
+    return ModelDrafter(model, name=drafter)
 
 
 def _found(ref: str, offline: bool, tell: Progress) -> _Source:
@@ -122,9 +158,17 @@ def _found(ref: str, offline: bool, tell: Progress) -> _Source:
     if ref in fetch.KNOWN:
         return _Source(ref=ref, kind="gguf", path=fetch.find(ref) or fetch.fetch(ref, offline=offline, progress=tell))
     path = Path(ref).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # no error for names no file can have
+        if not (path / "config.json").is_file():
+            inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:3])
+            hint = (
+                f"no config.json; name one of its GGUF files by its path ({inside})"
+                if inside
+                else "no config.json and no GGUF file"
+            )
+            raise ModelError(f"no model in the folder {ref!r}: it holds {hint}")
         return _Source(ref=ref, kind="folder", path=path.resolve())
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"{ref} is a file but not a .gguf file; name a .gguf file or a Hugging Face folder")
         return _Source(ref=ref, kind="gguf", path=path.resolve())
@@ -133,7 +177,7 @@ def _found(ref: str, offline: bool, tell: Progress) -> _Source:
         return _Source(ref=ref, kind="folder", path=_hub_folder(ref, offline, tell))
     hint = did_you_mean(ref, fetch.KNOWN)
     raise ModelError(
-        f"no model {ref!r} here{hint or ';'} name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
+        f"no model {ref!r:.200} here{hint or ';'} name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
         "a Hugging Face folder or a hub id owner/name[@revision]"
     )
 
@@ -161,15 +205,13 @@ def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
 def _opened(source: _Source, dtype: str, device: str, threads: int | None, context: int | None, tell: Progress) -> _Opened:
     from headstart.models.transformers import TransformersModel
 
-    tell(f"reading the tokenizer of {source.ref}", None)
-    tokenizer = Tokenizer.from_gguf(source.path) if source.kind == "gguf" else Tokenizer.from_folder(source.path)
     model = TransformersModel.load(source.path, dtype=dtype, device=device, threads=threads, context=context, progress=tell)
     loaded = {"dtype": model.dtype, "device": model.device, "threads": threads, "context": model.context_limit}
-    return _Opened(model=model, tokenizer=tokenizer, engine=model.engine, loaded=loaded)
+    return _Opened(model=model, engine=model.engine, loaded=loaded)
 
 
-def _no_reference(ref: str) -> _Opened:
-    raise OptionError(f"`drafter` model:{ref} needs a target given by name or path; pass a Drafter object instead")
+def _tokenizer(source: _Source) -> Tokenizer:
+    return Tokenizer.from_gguf(source.path) if source.kind == "gguf" else Tokenizer.from_folder(source.path)
 
 
 def _refuse_load_options(**options: Any) -> None:

@@ -68,7 +68,9 @@ class Scripted:
         return row * np.nan if place in self.nan else row
 
 
-def saying(tokenizer: Tokenizer, script: Sequence[int], *, wrong_at: Collection[int] = (), draft: bool = True, **more: Any) -> LLM:
+def saying(
+    tokenizer: Tokenizer, script: Sequence[int], *, wrong_at: Collection[int] = (), draft: bool = True, **more: Any
+) -> LLM:
     """An LLM that says `script`, with a drafter that knows it but for the places `wrong_at`."""
     size = tokenizer.vocab_size
     guess = [(token + 1) % size if place in wrong_at else token for place, token in enumerate(script)]
