@@ -6,7 +6,7 @@ places. `first_difference` measures that gap, so that a flipped near tie can be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,9 @@ class Difference:
     gap_together: float  # the same gap, scored in one pass with the tokens that followed
 
 
-def compare(llm: LLM, speculative: Output, prompt: Any) -> Comparison:
+def compare(
+    llm: LLM, speculative: Output, prompt: Any, *, progress: Callable[[str, float | None], None] | None = None
+) -> Comparison:
     """Run `prompt` again without a drafter, with the options and the seed of `speculative`."""
     options = speculative.settings.options
     flat = options.to_json() | {
@@ -66,8 +68,11 @@ def compare(llm: LLM, speculative: Output, prompt: Any) -> Comparison:
         "rule": options.resolved_rule,
         "gamma": options.resolved_gamma,
     }
-    plain = llm.with_drafter(NoDrafter()).generate(prompt, **flat)
-    return Comparison(speculative=speculative, plain=plain)
+    with llm.with_drafter(NoDrafter()).stream(prompt, **flat) as stream:
+        for number, _ in enumerate(stream.steps(), start=1):
+            if progress is not None:
+                progress(f"plain decoding, to compare ({number} tokens)", min(1.0, number / options.max_tokens))
+    return Comparison(speculative=speculative, plain=stream.output)
 
 
 def first_difference(llm: LLM, prompt_ids: Sequence[int], comparison: Comparison) -> Difference | None:

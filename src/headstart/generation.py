@@ -182,7 +182,7 @@ class LLM:
             raise OptionError("`chat` and `system` need text or messages, got a list of token ids")
         for token in prompt:
             if not 0 <= token < self.vocab_size:
-                raise InputError(f"`prompt` holds token id {token}; ids go from 0 to {self.vocab_size - 1}")
+                raise InputError(f"`prompt` holds token id {token!r:.30}; ids go from 0 to {self.vocab_size - 1}")
         return [int(token) for token in prompt]
 
     def _chat_ids(self, messages: list[Message], asked: Options) -> list[int]:
@@ -353,15 +353,28 @@ class _TextStopper:
 
 
 def _is_token_ids(prompt: Any) -> bool:
-    return not isinstance(prompt, str) and len(prompt) > 0 and all(isinstance(t, Integral) for t in prompt)
+    return not isinstance(prompt, str) and len(prompt) > 0 and all(map(_is_token_id, prompt))
+
+
+def _is_token_id(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_sequence(value: Any) -> bool:
+    """Whether it may be a prompt: a text, or a list of messages or token ids."""
+    return (isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray))) or (
+        isinstance(value, np.ndarray) and value.ndim > 0
+    )
 
 
 def _is_list_of_prompts(prompt: Any) -> bool:
     """A list of texts, of chats or of lists of token ids; a single chat is a list of messages, a single prompt a list of ids."""
     if isinstance(prompt, str):
         return False
-    if not isinstance(prompt, (Sequence, np.ndarray)):
-        raise InputError(f"`prompt` must be a text, a list of messages or token ids, or a list of these, got {prompt!r:.60}")
-    if not len(prompt):
+    if _is_sequence(prompt) and not len(prompt):
         raise InputError("`prompt` must not be an empty list; give at least one prompt")
-    return not all(isinstance(part, (Mapping, Integral)) for part in prompt)
+    if _is_sequence(prompt) and all(isinstance(part, Mapping) or _is_token_id(part) for part in prompt):
+        return False
+    if _is_sequence(prompt) and all(map(_is_sequence, prompt)):
+        return True
+    raise InputError(f"`prompt` must be a text, a list of messages or token ids, or a list of these, got {prompt!r:.60}")

@@ -159,7 +159,9 @@ class Loading:
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            console = Console(stderr=True)
+            # stdout stays as it is: it may be a file, and text for it is nobody else's.
+            self._progress = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._progress.start()
         return self
 
