@@ -1,4 +1,4 @@
-// Reads a GGUF file front to back: bytes → header → metadata → tensor directory → where each tensor's data lies; then its other parts.
+// Reads a GGUF file front to back: header, metadata, tensor directory, where each tensor's data lies; then the other parts.
 //
 // Three rules keep hostile files harmless. Every read goes through a Cursor that knows where the bytes end. No count is believed before
 // the bytes left could hold that many, so time and memory are bounded by the size of the file; and no more than kMostKept of it is kept.
@@ -55,7 +55,8 @@ bool with_number(uint32_t kind, const Visit& visit) {
 // Header, metadata and tensor directory of one file.
 class Reader {
  public:
-  explicit Reader(const FileBytes& file) : path_(file.path()), data_(file.data()), size_(file.size()), in_(path_, data_, size_) {}
+  explicit Reader(const FileBytes& file)
+      : path_(file.path()), data_(file.data()), size_(file.size()), in_(path_, data_, size_) {}
 
   void read(Values& values, std::vector<Tensor>& tensors);
 
@@ -80,18 +81,22 @@ class Reader {
 
 // What a value is, in an error message.
 const char* kind_of(const Value& value) {
-  constexpr const char* names[] = {"a whole number", "a whole number", "a fraction", "true or false", "a text", "a list of numbers", "a list of texts"};
+  constexpr const char* names[] = {
+      "a whole number", "a whole number", "a fraction", "true or false", "a text", "a list of numbers", "a list of texts"};
   static_assert(std::size(names) == std::variant_size_v<Value>);
   return names[value.index()];
 }
 
-uint64_t number_in(const std::string& path, const Values& values, std::string_view key, uint64_t least, uint64_t most, const uint64_t* otherwise) {
+// A whole number within its range; `otherwise` where it is not there, unless that is nullptr.
+uint64_t number_in(const std::string& path, const Values& values, std::string_view key, uint64_t least, uint64_t most,
+                   const uint64_t* otherwise) {
   const auto found = values.find(key);
   if (found == values.end()) {
     if (otherwise) return *otherwise;
     refuse(path, "key " + in_quotes(key) + " is missing");
   }
-  const std::string expected = ", expected a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  const std::string range = std::to_string(least) + (least == most ? "" : " to " + std::to_string(most));
+  const std::string expected = ", expected " + (least == most ? range : "a whole number from " + range);
   uint64_t x = 0;
   if (const auto* natural = std::get_if<uint64_t>(&found->second)) x = *natural;
   else if (const auto* integer = std::get_if<int64_t>(&found->second)) {
@@ -118,7 +123,8 @@ void Reader::read(Values& values, std::vector<Tensor>& tensors) {
     if (!values.emplace(key, std::move(found)).second) in_.fail("it is there twice");
   }
   const uint64_t usual = 32, alignment = number_in(path_, values, "general.alignment", 8, kMostAlignment, &usual);
-  if (!std::has_single_bit(alignment)) refuse(path_, "key 'general.alignment' is " + std::to_string(alignment) + ", expected a power of two");
+  if (!std::has_single_bit(alignment))
+    refuse(path_, "key 'general.alignment' is " + std::to_string(alignment) + ", expected a power of two");
 
   tensors.reserve(num_tensors);
   for (uint64_t i = 0; i < num_tensors; i++) tensors.push_back(tensor());
@@ -146,8 +152,10 @@ void Reader::check_magic() {
 // How many of something follow. Their entries have `smallest` bytes or more, so the rest of the file limits the number.
 uint64_t Reader::count(const char* noun, uint64_t most, uint64_t smallest) {
   const auto n = in_.take<uint64_t>();
-  if (n > most) refuse(path_, "is damaged: " + plural(n, noun) + " announced, more than any model has (" + std::to_string(most) + ")");
-  if (n > in_.left() / smallest) refuse(path_, "is cut short or damaged: " + plural(n, noun) + " announced, but it ends at byte " + std::to_string(size_));
+  if (n > most)
+    refuse(path_, "is damaged: " + plural(n, noun) + " announced, more than any model has (" + std::to_string(most) + ")");
+  if (n > in_.left() / smallest)
+    refuse(path_, "is cut short or damaged: " + plural(n, noun) + " announced, but it ends at byte " + std::to_string(size_));
   return n;
 }
 
@@ -189,7 +197,8 @@ Value Reader::array() {
   const auto length = in_.take<uint64_t>();
   if (kind == kArray) in_.fail("lists of lists are not supported");
   if (kind == kString) {
-    if (length > kMostStrings) in_.fail("a list of " + plural(length, "text") + ", more than any model has (" + std::to_string(kMostStrings) + ")");
+    if (length > kMostStrings)
+      in_.fail("a list of " + plural(length, "text") + ", more than any model has (" + std::to_string(kMostStrings) + ")");
     for (uint64_t i = 0; i < length; i++) in_.skip(in_.take<uint64_t>());
     return Strings{length};
   }
@@ -216,7 +225,8 @@ Tensor Reader::tensor() {
   uint64_t elements = 1;
   for (uint32_t i = 0; i < dims; i++) {
     const auto size = in_.take<uint64_t>();
-    if (size < 1 || size > std::numeric_limits<int32_t>::max()) in_.fail("a size of " + std::to_string(size) + " in its shape, expected 1 to 2147483647");
+    if (size < 1 || size > std::numeric_limits<int32_t>::max())
+      in_.fail("a size of " + std::to_string(size) + " in its shape, expected 1 to 2147483647");
     if (elements > (uint64_t{1} << 62) / size) in_.fail("its shape has more elements than any file can hold");
     elements *= size;
     t.shape.push_back(size);
@@ -230,12 +240,14 @@ bool is_known(uint32_t type) { return std::strcmp(type_name(static_cast<Type>(ty
 
 void Reader::place(Tensor& t, uint64_t offset, uint64_t start, uint64_t alignment) const {
   const auto fail = [&](const std::string& what) { refuse(path_, "tensor " + in_quotes(t.name) + ": " + what); };
-  if (offset % alignment != 0) fail("its data starts at offset " + std::to_string(offset) + ", not a multiple of the alignment " + std::to_string(alignment));
+  if (offset % alignment != 0)
+    fail("its data starts at offset " + std::to_string(offset) + ", not a multiple of the alignment " + std::to_string(alignment));
   if (!is_known(t.type)) return;
   const Type type = static_cast<Type>(t.type);
   const auto block = static_cast<uint64_t>(block_size(type));
   if (t.shape[0] % block != 0)
-    fail("rows of " + std::to_string(t.shape[0]) + " inputs, which is not a multiple of " + std::to_string(block) + " as type " + type_name(type) + " needs");
+    fail("rows of " + std::to_string(t.shape[0]) + " inputs, which is not a multiple of " + std::to_string(block) + " as type " +
+         type_name(type) + " needs");
   uint64_t blocks = t.shape[0] / block;
   for (size_t i = 1; i < t.shape.size(); i++) blocks *= t.shape[i];
   const uint64_t room = start < size_ && offset < size_ - start ? size_ - start - offset : 0;
@@ -271,16 +283,19 @@ struct GgufFile::Part : FileBytes {
 };
 
 GgufFile::GgufFile(const std::string& path) {
-  add(path, "", values_);
+  add(open(path, "", values_), path);
   add_other_parts();
 }
 
 GgufFile::~GgufFile() = default;
 
-void GgufFile::add(const std::string& path, const std::string& role, Values& values) {
-  const Part& part = *parts_.emplace_back(std::make_unique<Part>(path, role));
+std::vector<Tensor> GgufFile::open(const std::string& path, const std::string& role, Values& values) {
   std::vector<Tensor> found;
-  Reader(part).read(values, found);
+  Reader(*parts_.emplace_back(std::make_unique<Part>(path, role))).read(values, found);
+  return found;
+}
+
+void GgufFile::add(std::vector<Tensor> found, const std::string& path) {
   for (Tensor& t : found) {
     if (!by_name_.emplace(t.name, tensors_.size()).second) refuse(path, "tensor " + in_quotes(t.name) + ": it is there twice");
     tensors_.push_back(std::move(t));
@@ -295,17 +310,21 @@ void GgufFile::add_other_parts() {
   const bool named = first.ends_with(suffix);
   const std::string stem = first.substr(0, first.size() - (named ? suffix.size() : 0));
   if (mine > 0)
-    refuse(first, "is part " + std::to_string(mine + 1) + of + " of a model; open the first" + (named ? ", " + shown(stem + part_suffix(0, count)) : " instead"));
-  if (!named) refuse(first, "is the first" + of + " parts of a model; for the others to be found, its name must end in " + suffix);
+    refuse(first, "is part " + std::to_string(mine + 1) + of + " of a model; open the first" +
+                      (named ? ", " + shown(stem + part_suffix(0, count)) : " instead"));
+  if (!named)
+    refuse(first, "is the first" + of + " parts of a model; for the others to be found, its name must end in " + suffix);
   for (uint64_t i = 1; i < count; i++) {
     const std::string next = stem + part_suffix(i, count);
     Values values;
-    add(next, "; it is part " + std::to_string(i + 1) + of + " of the model", values);
+    std::vector<Tensor> found = open(next, "; it is part " + std::to_string(i + 1) + of + " of the model", values);
     number_in(next, values, "split.no", i, i, nullptr);
     number_in(next, values, "split.count", count, count, nullptr);
+    add(std::move(found), next);
   }
   const uint64_t announced = number("split.tensors.count", 0, std::numeric_limits<uint64_t>::max(), tensors_.size());
-  if (announced != tensors_.size()) refuse(first, plural(announced, "tensor") + " announced for all parts, but they hold " + std::to_string(tensors_.size()));
+  if (announced != tensors_.size())
+    refuse(first, plural(announced, "tensor") + " announced for all parts, but they hold " + std::to_string(tensors_.size()));
 }
 
 const std::string& GgufFile::path() const { return parts_.front()->path(); }
@@ -330,7 +349,9 @@ uint64_t GgufFile::file_bytes() const {
 
 void GgufFile::release(const Tensor& tensor) const { FileBytes::release(tensor.data, tensor.bytes); }
 
-uint64_t GgufFile::number(std::string_view key, uint64_t least, uint64_t most) const { return number_in(path(), values_, key, least, most, nullptr); }
+uint64_t GgufFile::number(std::string_view key, uint64_t least, uint64_t most) const {
+  return number_in(path(), values_, key, least, most, nullptr);
+}
 
 uint64_t GgufFile::number(std::string_view key, uint64_t least, uint64_t most, uint64_t otherwise) const {
   return number_in(path(), values_, key, least, most, &otherwise);

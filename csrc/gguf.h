@@ -59,7 +59,8 @@ class GgufFile {
 
  private:
   struct Part;
-  void add(const std::string& path, const std::string& role, std::map<std::string, Value, std::less<>>& values);
+  std::vector<Tensor> open(const std::string& path, const std::string& role, std::map<std::string, Value, std::less<>>& values);
+  void add(std::vector<Tensor> found, const std::string& path);
   void add_other_parts();
   std::vector<std::unique_ptr<Part>> parts_;
   std::map<std::string, Value, std::less<>> values_;  // of the first part

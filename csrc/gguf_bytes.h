@@ -159,7 +159,8 @@ class Cursor {
  private:
   [[noreturn]] void cut_short(uint64_t count, uint64_t size) const {
     const std::string wanted = std::to_string(count) + (size == 1 ? "" : " × " + std::to_string(size));
-    fail("the file is cut short or damaged: " + wanted + " bytes expected at byte " + std::to_string(at_) + ", but it ends at byte " + std::to_string(size_));
+    fail("the file is cut short or damaged: " + wanted + " bytes expected at byte " + std::to_string(at_) + ", but it ends at byte " +
+         std::to_string(size_));
   }
 
   const std::string& path_;

@@ -5,7 +5,7 @@
 //       csrc/gguf.cpp csrc/pack.cpp -o /tmp/fuzz_gguf && /tmp/fuzz_gguf 200000 1 /tmp/seeds/*.gguf          (rounds, seed, files)
 //
 // HEADSTART_NO_MMAP reads files into memory of their exact size, so that a step beyond the end is seen; try it without as well. With
-// -DHEADSTART_FUZZ_LOAD (and the engine's files) each file is also loaded as a model and scores three tokens. With -DHEADSTART_LIBFUZZER
+// -DHEADSTART_FUZZ_LOAD (and the engine's files; seeds /tmp/seeds/model*) each file is also loaded as a model and scores three tokens. With -DHEADSTART_LIBFUZZER
 // and clang's -fsanitize=fuzzer it is a libFuzzer target. After a crash or a hang the files that did it are in the folder named at the start.
 #include <signal.h>
 #include <unistd.h>
@@ -274,7 +274,8 @@ std::vector<std::vector<Seed>> read_seeds(std::vector<std::string> paths) {
 std::string kind_of(const std::string& said) {
   std::string out;
   bool inside = false;
-  for (const char c : said.substr(std::min(said.size(), said.find(".gguf: ") + 7))) {
+  const size_t path = said.find(".gguf: ");
+  for (const char c : said.substr(path == std::string::npos ? 0 : path + 7)) {
     if (c == '\'' && (inside || out.ends_with(" "))) {
       inside = !inside;
       if (!inside) out += "…";

@@ -1,7 +1,7 @@
 """Small, valid GGUF files for the fuzzer: `python make_seeds.py FOLDER`.
 
-`kinds.gguf` has every kind of value and of tensor, `wide.gguf` an alignment of its own, `llama*.gguf` are models a loader
-accepts (one of them in parts), `bare-*.gguf` is a split model whose first part holds metadata alone.
+`kinds.gguf` has every kind of value and of tensor, `wide.gguf` an alignment of its own. `model-*.gguf` are models a loader
+accepts; `model-parts` is one in parts, and so is `model-bare`, whose first part holds metadata alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFValueType, GGUFWriter
+from gguf import GGUFValueType, GGUFWriter, RopeScalingType
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import quantize
 
@@ -59,9 +59,9 @@ def kinds(path: Path, alignment: int | None = None) -> None:
     finish(writer)
 
 
-def llama(path: Path, kind: Kind, width: int, split: int = 0, bare: bool = False) -> None:
+def model(path: Path, kind: Kind, width: int, arch: str = "llama", split: int = 0, bare: bool = False) -> None:
     """One layer, two heads; in parts of `split` tensors each where asked."""
-    writer = GGUFWriter(path, "llama", split_max_tensors=split, small_first_shard=bare)
+    writer = GGUFWriter(path, arch, split_max_tensors=split, small_first_shard=bare)
     head = 32
     writer.add_block_count(1)
     writer.add_context_length(64)
@@ -77,13 +77,28 @@ def llama(path: Path, kind: Kind, width: int, split: int = 0, bare: bool = False
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list([f"t{i}" for i in range(32)])
     writer.add_token_types([1] * 32)
-    for name, shape in [("token_embd", (32, width)), ("blk.0.attn_q", (2 * head, width)), ("blk.0.attn_k", (head, width)),
-                        ("blk.0.attn_v", (head, width)), ("blk.0.ffn_gate", (width, width)), ("blk.0.ffn_up", (width, width)),
-                        ("blk.0.ffn_down", (width, width))]:  # fmt: skip
-        add(writer, f"{name}.weight", shape, kind)
-    add(writer, "blk.0.attn_output.weight", (width, 2 * head), kind if kind not in HALVES else Kind.Q8_0)
-    for name in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"]:
-        add(writer, f"{name}.weight", (width,), Kind.F32)
+    matrices = {"token_embd": (32, width), "blk.0.attn_q": (2 * head, width), "blk.0.attn_k": (head, width)}
+    matrices |= {"blk.0.attn_v": (head, width), "blk.0.attn_output": (width, 2 * head)}
+    matrices |= {f"blk.0.ffn_{name}": (width, width) for name in ("gate", "up", "down")}
+    vectors = {"output_norm.weight": width, "blk.0.attn_norm.weight": width, "blk.0.ffn_norm.weight": width}
+    if arch == "qwen2":
+        vectors |= {"blk.0.attn_q.bias": 2 * head, "blk.0.attn_k.bias": head, "blk.0.attn_v.bias": head}
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(16)
+    if arch in ("qwen3", "gemma3"):
+        vectors |= {"blk.0.attn_q_norm.weight": head, "blk.0.attn_k_norm.weight": head}
+    if arch == "gemma3":
+        vectors |= {"blk.0.post_attention_norm.weight": width, "blk.0.post_ffw_norm.weight": width}
+        writer.add_sliding_window(2)
+    else:
+        matrices["output"] = (32, width)
+    if arch == "llama":
+        vectors["rope_freqs.weight"] = head // 2
+    for name, shape in matrices.items():
+        add(writer, f"{name}.weight", shape, kind if shape[-1] % GGML_QUANT_SIZES[kind][0] == 0 else Kind.Q8_0)
+    for name, size in vectors.items():
+        add(writer, name, (size,), Kind.F32)
     finish(writer)
 
 
@@ -94,11 +109,13 @@ def main(folder: Path) -> None:
     version_2 = bytearray((folder / "kinds.gguf").read_bytes())
     version_2[4:8] = struct.pack("<I", 2)
     (folder / "version2.gguf").write_bytes(version_2)
-    llama(folder / "llama-q4_0.gguf", Kind.Q4_0, 64)
-    llama(folder / "llama-f16.gguf", Kind.F16, 32)
-    llama(folder / "llama-q4_k.gguf", Kind.Q4_K, 256)
-    llama(folder / "llama-parts.gguf", Kind.Q8_0, 64, split=4)
-    llama(folder / "bare.gguf", Kind.Q5_1, 32, split=6, bare=True)
+    model(folder / "model-llama.gguf", Kind.Q4_0, 64)
+    model(folder / "model-qwen2.gguf", Kind.F16, 32, arch="qwen2")
+    model(folder / "model-qwen3.gguf", Kind.Q4_1, 32, arch="qwen3")
+    model(folder / "model-gemma3.gguf", Kind.Q5_0, 32, arch="gemma3")
+    model(folder / "model-k.gguf", Kind.Q4_K, 256)
+    model(folder / "model-parts.gguf", Kind.Q8_0, 64, split=4)
+    model(folder / "model-bare.gguf", Kind.Q5_1, 32, split=6, bare=True)
 
 
 if __name__ == "__main__":
