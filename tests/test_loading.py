@@ -15,7 +15,7 @@ from headstart.text import Tokenizer
 from tests.generation.tiny import folder, tiny
 
 TABLE = headstart.TableModel(np.full((3, 3), 1 / 3))
-ASKED = {"dtype": "float32", "device": "cpu", "threads": 1}
+ASKED = {"engine": "transformers", "dtype": "float32", "device": "cpu", "threads": 1}
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_files_that_are_no_models(tmp_path: Path, smollm2_path: Path) -> None:
         early.write_bytes(whole.read(10_000))
         short.write_bytes(early.read_bytes() + whole.read(20_000_000))
     for path in (text, empty, short, early):
-        refused(ModelError, path.name, "GGUF", target=path)
+        refused(ModelError, path.name, "GGUF", target=path, engine="transformers")
     refused(ModelError, "readme.txt", ".gguf", target=_written(tmp_path / "readme.txt"))
 
 
