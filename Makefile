@@ -12,8 +12,14 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
 
+# What pip needs to compile the C++ core; without the check its answer would be a page long.
+$(VENV)/.compiler: $(VENV)/.made
+	@for c in $${CXX:-c++ g++ clang++}; do command -v "$$c" >/dev/null && exit 0; done; echo "headstart compiles its core and found no C++ compiler; install one, e.g. apt-get install g++" >&2; exit 1
+	@$(BIN)/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || { echo "headstart compiles its core and found no Python.h; install Python's headers, e.g. apt-get install python3-dev" >&2; exit 1; }
+	@touch $@
+
 # torch first, on its own: the spelling in TORCH decides which build is taken, and the extras below then leave it alone.
-$(VENV)/.installed: pyproject.toml $(VENV)/.made
+$(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*.*) $(VENV)/.compiler
 	$(BIN)/pip install -q $(foreach word,$(TORCH),'$(word)')
 	$(BIN)/pip install -q -e '.[transformers,plot]'
 	@touch $@

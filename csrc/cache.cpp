@@ -40,8 +40,11 @@ void Cache::reserve(int slots) {
 
 void Cache::rewind(int length) {
   if (length < 0 || length > length_) throw std::invalid_argument("`length` must be between 0 and " + std::to_string(length_) + ", got " + std::to_string(length));
-  if (!last_parents_.empty() && length > last_start_ && length < length_) throw std::invalid_argument("a scored tree cannot be rewound into; use keep(path)");
-  if (length <= last_start_) last_parents_.clear();
+  // Of a tree its first nodes are left, perhaps a chain.
+  last_parents_.resize(std::min(last_parents_.size(), static_cast<size_t>(std::max(0, length - last_start_))));
+  bool chain = true;
+  for (size_t i = 0; i < last_parents_.size(); i++) chain = chain && last_parents_[i] == static_cast<int32_t>(i) - 1;
+  if (chain) last_parents_.clear();
   length_ = length;
   last_start_ = std::min(last_start_, length);
 }

@@ -1,0 +1,16 @@
+// What the two files of the Python binding share.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <utility>
+
+#include "kernels.h"
+
+namespace headstart {
+
+const Kernels& kernels_for(const std::string& name);                  // throws std::invalid_argument, naming those there are
+std::pair<float*, nanobind::capsule> new_floats(size_t n);            // not initialised; the capsule owns them
+void bind_kernels(nanobind::module_& m);
+
+}  // namespace headstart

@@ -1,0 +1,176 @@
+"""`NativeModel`: a decoder-only model run by the C++ core from a GGUF file, on the CPU, at the file's own bits per weight.
+
+A row of logits is the same bit for bit however it came about: one token a pass or many, alone or beside other sequences, as a
+chain, a tree or a kept path, on any number of threads. It may differ between instruction sets in no bit that finite numbers
+show. Knows asks, caches and options; does not know the arithmetic (csrc/) or text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headstart import _core
+from headstart.errors import ModelError, OptionError, did_you_mean
+from headstart.interfaces import Ask, Scores
+from headstart.models.asks import Tail, lay_out
+
+__all__ = ["NativeCache", "NativeModel", "physical_cores"]
+
+
+class NativeCache:
+    """What a native model remembers of one sequence."""
+
+    def __init__(self, owner: NativeModel, core: _core.Cache, tail: Tail = Tail(0, 0)) -> None:  # noqa: B008  (a frozen value)
+        self.owner = owner
+        self.core = core
+        self.tail = tail
+
+    @property
+    def length(self) -> int:
+        """Number of tokens held."""
+        return self.tail.length
+
+    @property
+    def bytes(self) -> int:
+        """Memory held for keys and values, spare room included."""
+        return self.core.bytes
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` tokens. Raises ValueError if `length` exceeds what is held."""
+        tail = self.tail.rewound(length)
+        self.core.rewind(length)
+        self.tail = tail
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the last score keep the chain at the indices `path`, drop the rest. Raises ValueError if it is not a chain."""
+        tail = self.tail.kept(path)
+        self.core.keep(path)
+        self.tail = tail
+
+    def fork(self) -> NativeCache:
+        """An independent copy."""
+        return NativeCache(self.owner, self.core.fork(), self.tail)
+
+
+class NativeModel:
+    """A causal language model run by the C++ core. Threads may score at once, on different caches: they take turns."""
+
+    engine = "native"
+    device = "cpu"
+
+    def __init__(self, core: _core.Model, *, types: dict[str, int]) -> None:
+        """`types` is how many numbers the file holds in each weight type; users call `load`."""
+        self.core = core
+        self.vocab_size = core.vocab
+        self.context_limit = core.context
+        self.num_parameters = sum(types.values())
+        self.dtype = max(types, key=lambda name: types[name])  # the type of most weights
+        self.threads = core.threads
+        self.instruction_set = core.instruction_set
+        self.weight_bytes = core.weight_bytes
+        self.bytes_per_pass = core.bytes_per_pass
+        self.cache_bytes_per_token = core.cache_bytes_per_token
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        context: int | None = None,
+        instruction_set: str | None = None,
+        progress: Callable[[str, float | None], None] | None = None,
+    ) -> NativeModel:
+        """A model from a GGUF file; of a split one, name the first part.
+
+        `threads` is by default the number of physical cores this process may use. `context` lowers `context_limit`.
+        `instruction_set` is by default the fastest here. `progress` is called with the stage and the fraction done.
+
+        Raises ModelError if the file cannot be found, read or run, OptionError for an option that cannot be honoured."""
+        if threads is not None and not 1 <= threads <= 1024:
+            raise OptionError(f"`threads` must be {'1 or more' if threads < 1 else 'at most 1024'}, got {threads}")
+        if context is not None and not 1 <= context < 2**31:
+            raise OptionError(f"`context` must be 1 or more, up to what the model can hold, got {context}")
+        if instruction_set is not None and instruction_set not in _core.instruction_sets():
+            known = _core.instruction_sets()
+            hint = did_you_mean(instruction_set, known)
+            raise OptionError(f"`instruction_set` must be one of {', '.join(known)} here, got {instruction_set!r}{hint}")
+        name = os.fspath(path)
+        tell = progress or (lambda stage, fraction: None)
+        tell("reading the weights", 0.0)
+        try:
+            types = _core.file_types(name)
+            core = _core.Model.load(
+                name,
+                threads or physical_cores(),
+                instruction_set,
+                context or 0,
+                lambda fraction: tell("reading the weights", fraction),
+            )
+        except _core.FileError as error:
+            message = str(error)
+            if message.startswith("`context`"):
+                raise OptionError(message) from None
+            raise ModelError(message if name in message else f"{name}: {message}") from None
+        except MemoryError:
+            raise ModelError(
+                f"{name}: not enough memory for its weights; use a smaller or more strongly quantised file"
+            ) from None
+        tell("reading the weights", 1.0)
+        return cls(core, types=types)
+
+    def open(self) -> NativeCache:
+        """An empty cache for one sequence."""
+        return NativeCache(self, self.core.open())
+
+    def score(self, asks: Sequence[Ask]) -> list[Scores]:
+        """Logits [num_logits, vocab] in float32 for each ask, in one pass (several for more than 256 tokens in all).
+
+        Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
+        caches = [self._own(ask) for ask in asks]
+        if len({id(cache) for cache in caches}) != len(caches):
+            raise ValueError("`asks` must not name one cache twice; fork it")
+        pairs = zip(asks, caches, strict=True)
+        layouts = [lay_out(ask, cache.tail, self.vocab_size, self.context_limit) for ask, cache in pairs]
+        answers = self.core.score(
+            [
+                (cache.core, layout.tokens.astype(np.int32), layout.parents, layout.num_logits)
+                for cache, layout in zip(caches, layouts, strict=True)
+            ]
+        )
+        for cache, layout in zip(caches, layouts, strict=True):
+            cache.tail = Tail.of(layout)
+        return [Scores(logits=logits) for logits, _ in answers]
+
+    def _own(self, ask: Ask) -> NativeCache:
+        cache = ask.cache
+        if not isinstance(cache, NativeCache) or cache.owner is not self:
+            raise ValueError("`cache` must come from open() of the model that scores it")
+        return cache
+
+
+def physical_cores() -> int:
+    """Cores this process may run on, two hardware threads of one core counted once. At least 1."""
+    try:
+        allowed = os.sched_getaffinity(0)
+    except AttributeError:  # no such call outside Linux
+        return os.cpu_count() or 1
+    folder = Path("/sys/devices/system/cpu")
+    try:
+        cores = {(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text() for cpu in allowed}
+    except OSError:
+        return max(1, len(allowed))
+    return max(1, min(len(cores), _quota()))
+
+
+def _quota() -> int:
+    """Processors' worth of time a container grants, rounded up; threads beyond it would only wait for one another."""
+    try:
+        granted, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, -(-int(granted) // int(period)))
+    except (OSError, ValueError):  # no limit reads as "max"
+        return 1024
