@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headstart.models.native import NativeModel
 from headstart.models.table import TableModel
+from tests.native.random_gguf import shape_of, write
 
 VOCAB = 50
 WINDOW = 8
@@ -37,6 +39,9 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("Gemma3TextConfig", _SHAPE | {"head_dim": 16, "sliding_window": WINDOW, "sliding_window_pattern": 2}),
     "mistral": ("MistralConfig", _SHAPE | {"sliding_window": WINDOW}),
 }
+
+# name → architecture and weight type of a random GGUF file, for the native engine
+NATIVES = {"native-llama": ("llama", "F32"), "native-qwen3": ("qwen3", "Q8_0"), "native-gemma3": ("gemma3", "Q4_K")}
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +80,15 @@ def _table(order: int) -> TableModel:
 
 
 @pytest.fixture(scope="session")
-def models(folders: dict[str, Path]) -> dict[str, Any]:
+def models(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """name → model, for the contract suite."""
     from headstart.models.transformers import TransformersModel
 
     tables = {f"table{order}": _table(order) for order in (0, 1, 2)}
-    return tables | {name: TransformersModel.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
+    networks = {name: TransformersModel.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
+    folder = tmp_path_factory.mktemp("gguf")
+    natives = {
+        name: NativeModel.load(write(folder / f"{name}.gguf", shape_of(architecture, context=64), kind).path)
+        for name, (architecture, kind) in NATIVES.items()
+    }
+    return tables | networks | natives

@@ -1,7 +1,8 @@
 """What every model must do, whoever runs it. A new model is one line in `conftest.models`.
 
 Each test compares with rows scored one token at a time from an empty cache (`chain_rows`), which in turn are compared with
-an independent computation in `test_table` and `test_transformers`. Tables are held to equality, networks to 1e-4.
+an independent computation in `test_table`, `test_transformers` and `native/test_reference`. Tables are held to equality,
+networks to 1e-4; `native/test_bit_exact` holds the native engine to equality.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from headstart.interfaces import Ask
-from tests.models.conftest import NETWORKS
+from tests.models.conftest import NATIVES, NETWORKS
 
-NAMES = ("table0", "table1", "table2", *NETWORKS)
+NAMES = ("table0", "table1", "table2", *NETWORKS, *NATIVES)
 
 # A tree of seven nodes: two children of the end, three below the first, one deeper, one below the second.
 PARENTS = (-1, -1, 0, 0, 1, 2, 3)
