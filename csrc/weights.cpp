@@ -32,15 +32,15 @@ class Taker {
     const Tensor* t = file_.tensor(name);
     if (!t) return nullptr;
     taken_.insert(name);
-    if (t->shape != shape) throw FileError("tensor " + name + " has shape " + shape_text(t->shape) + ", expected " + shape_text(shape));
+    if (t->shape != shape) throw FileError("tensor " + in_quotes(name) + " has shape " + shape_text(t->shape) + ", expected " + shape_text(shape));
     if (!kTypes.count(t->type))
-      throw FileError("tensor " + name + " is of GGUF type " + std::to_string(t->type) + ", which is not supported; use a file in Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32");
+      throw FileError("tensor " + in_quotes(name) + " is of GGUF type " + tensor_type_name(t->type) + ", which is not supported; use a file in Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 or F32");
     return t;
   }
 
   const Tensor* must(const std::string& name, const std::vector<uint64_t>& shape) {
     const Tensor* t = maybe(name, shape);
-    if (!t) throw FileError("tensor " + name + " is missing; is this a whole " + config_.architecture + " model?");
+    if (!t) throw FileError("tensor " + in_quotes(name) + " is missing; is this a whole " + config_.architecture + " model?");
     return t;
   }
 
@@ -54,7 +54,7 @@ class Taker {
   void finish() const {
     for (const Tensor& t : file_.tensors())
       if (!taken_.count(t.name) && t.name.rfind("rope_freqs", 0) != 0)
-        throw FileError("tensor " + t.name + " is not part of a " + config_.architecture + " model as known here; this variant is not supported");
+        throw FileError("tensor " + in_quotes(t.name) + " is not part of a " + config_.architecture + " model as known here; this variant is not supported");
   }
 
  private:
@@ -159,7 +159,7 @@ Config read_config(const GgufFile& file, int context) {
   Config c;
   c.architecture = file.text("general.architecture", "");
   if (!kArchitectures.count(c.architecture))
-    throw FileError("architecture '" + c.architecture + "' is not supported by the native engine; it knows llama, qwen2, qwen3 and gemma3 (try --engine transformers)");
+    throw FileError("architecture " + in_quotes(c.architecture) + " is not supported by the native engine; it knows llama, qwen2, qwen3 and gemma3 (try --engine transformers)");
   const std::string p = c.architecture + ".";
   const auto number = [&](const char* key, uint64_t least, uint64_t most) { return static_cast<int>(file.number(p + key, least, most)); };
   const auto number_or = [&](const char* key, uint64_t least, uint64_t most, int otherwise) {
@@ -185,7 +185,7 @@ Config read_config(const GgufFile& file, int context) {
   c.eps = static_cast<float>(file.real(p + "attention.layer_norm_rms_epsilon", 1e-5));
   c.rope_base = static_cast<float>(file.real(p + "rope.freq_base", c.architecture == "gemma3" ? 1e6 : 1e4));
   const std::string scaling = file.text(p + "rope.scaling.type", "none");
-  if (scaling != "none" && scaling != "linear" && scaling != "yarn") throw FileError(p + "rope.scaling.type '" + scaling + "' is not supported; none, linear and yarn are");
+  if (scaling != "none" && scaling != "linear" && scaling != "yarn") throw FileError(p + "rope.scaling.type " + in_quotes(scaling) + " is not supported; none, linear and yarn are");
   c.rope_scale = static_cast<float>(file.real(p + "rope.scaling.factor", 1.0));
   if (!(c.eps >= 0.0f) || !(c.rope_base > 0.0f) || !(c.rope_scale > 0.0f)) throw FileError(p + "layer_norm_rms_epsilon, rope.freq_base and rope.scaling.factor must be positive");
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));

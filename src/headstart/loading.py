@@ -23,7 +23,7 @@ from headstart.text import Tokenizer, check_same_vocabulary
 __all__ = ["DEFAULT_TARGET", "load"]
 
 DEFAULT_TARGET = "smollm2"
-ENGINES = ("auto", "transformers")
+ENGINES = ("auto", "native", "transformers")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_THREADS = 1024  # more only exhausts the system
 MIN_CONTEXT = 8  # a loaded model is tried on a few tokens
@@ -76,10 +76,11 @@ def load(
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
     source = _found(name, offline, tell)
+    _engine(source, engine, dtype, device)
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
     guess = _guess(drafter, source, tokenizer, offline, tell)
-    main = _opened(source, dtype, device, threads, context, tell)
+    main = _opened(source, engine, dtype, device, threads, context, tell)
     width = min(main.model.vocab_size, tokenizer.vocab_size)
     if guess is None:
         guesser = _drafter(drafter, width, None)
@@ -87,7 +88,7 @@ def load(
         guesser = _drafter(drafter, width, main.model)
     else:
         # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
-        guesser = _drafter(drafter, width, _opened(guess, dtype, device, threads, None, tell).model)
+        guesser = _drafter(drafter, width, _opened(guess, engine, dtype, device, threads, None, tell).model)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
 
 
@@ -202,11 +203,49 @@ def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
         raise ModelError(f"{ref} could not be fetched from the hub: {str(error).splitlines()[0]}") from None
 
 
-def _opened(source: _Source, dtype: str, device: str, threads: int | None, context: int | None, tell: Progress) -> _Opened:
+def _engine(source: _Source, engine: str, dtype: str, device: str) -> str:
+    """The engine that runs a reference: GGUF files are the native engine's, folders transformers'.
+
+    Raises OptionError for what the engine cannot honour: the native one computes on the CPU, in the file's own quantisation."""
+    chosen = engine if engine != "auto" else "native" if source.kind == "gguf" else "transformers"
+    if chosen == "native":
+        way_out = "use --engine transformers"
+        if source.kind != "gguf":
+            raise OptionError(f"`engine` native reads .gguf files, and {source.ref} is a folder; {way_out}")
+        if dtype != "auto":
+            raise OptionError(f"`dtype` is the file's own under the native engine, got {dtype!r}; {way_out}")
+        if device not in ("auto", "cpu"):
+            raise OptionError(f"`device` is the CPU under the native engine, got {device!r}; {way_out}")
+    return chosen
+
+
+def _opened(
+    source: _Source, engine: str, dtype: str, device: str, threads: int | None, context: int | None, tell: Progress
+) -> _Opened:
+    if _engine(source, engine, dtype, device) == "native":
+        return _opened_natively(source, threads, context, tell)
     from headstart.models.transformers import TransformersModel
 
     model = TransformersModel.load(source.path, dtype=dtype, device=device, threads=threads, context=context, progress=tell)
     loaded = {"dtype": model.dtype, "device": model.device, "threads": threads, "context": model.context_limit}
+    return _Opened(model=model, engine=model.engine, loaded=loaded)
+
+
+def _opened_natively(source: _Source, threads: int | None, context: int | None, tell: Progress) -> _Opened:
+    try:
+        from headstart.models.native import NativeModel
+    except ImportError as error:
+        raise ModelError(
+            f"the native engine is not built in this installation ({error}); run pip install . again, or use --engine transformers"
+        ) from None
+    model = NativeModel.load(source.path, threads=threads, context=context, progress=tell)
+    loaded = {
+        "dtype": model.dtype,
+        "device": model.device,
+        "threads": model.threads,
+        "context": model.context_limit,
+        "instruction_set": model.instruction_set,
+    }
     return _Opened(model=model, engine=model.engine, loaded=loaded)
 
 

@@ -139,7 +139,9 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Wrap the prompt in the model's chat template, or don't. Default: chat where there is one.",
         ),
         click.option("--system", metavar="TEXT", help="System message of the chat."),
-        click.option("--engine", default="auto", show_default=True, help="auto or transformers."),
+        click.option(
+            "--engine", default="auto", show_default=True, help="auto (native for .gguf files), native or transformers."
+        ),
         click.option(
             "--dtype", default="auto", show_default=True, help="auto (bfloat16 where the hardware has it), float32 or bfloat16."
         ),
