@@ -18,15 +18,17 @@ $(VENV)/.compiler: $(VENV)/.made
 	@$(BIN)/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || { echo "headstart compiles its core and found no Python.h; install Python's headers, e.g. apt-get install python3-dev" >&2; exit 1; }
 	@touch $@
 
-# torch first, on its own: the spelling in TORCH decides which build is taken, and the extras below then leave it alone.
-$(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*.*) $(VENV)/.compiler
-	$(BIN)/pip install -q $(foreach word,$(TORCH),'$(word)')
-	$(BIN)/pip install -q -e '.[transformers,plot]'
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.*)
+
+$(VENV)/.installed: $(SOURCES) $(VENV)/.compiler
+	$(BIN)/pip install -q -e '.[plot]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+# torch first, on its own: the spelling in TORCH decides which build is taken, and the extras below then leave it alone.
+$(VENV)/.dev: $(SOURCES) $(VENV)/.compiler
+	$(BIN)/pip install -q $(foreach word,$(TORCH),'$(word)')
 	$(BIN)/pip install -q -e '.[transformers,plot,dev]'
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 demo: $(VENV)/.installed
 	@$(BIN)/headstart models fetch smollm2

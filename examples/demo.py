@@ -25,7 +25,8 @@ def main() -> None:
         progress("warming up", None)
         llm.generate("Hello", max_tokens=8)
         llm.with_drafter(headstart.NoDrafter()).generate("Hello", max_tokens=8)
-    print(f"SmolLM2-135M in {llm.loaded['dtype']} on {llm.loaded['device']}; drafts by looking up repeated text\n")
+    how = f"{llm.loaded['dtype']} weights, {llm.loaded['instruction_set']} kernels, {llm.loaded['threads']} threads"
+    print(f"SmolLM2-135M on the {llm.engine} engine ({how}); drafts by looking up repeated text\n")
     for prompt in PROMPTS:
         print(f"› {prompt}\n")
         stream, view = llm.stream(prompt, max_tokens=128, temperature=0), draft_view(sys.stdout)

@@ -152,6 +152,7 @@ class Loading:
     def __init__(self) -> None:
         self._progress: Any = None
         self._task: Any = None
+        self._stage: str | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -172,7 +173,8 @@ class Loading:
         total = None if fraction is None else 1.0
         if self._task is None:
             self._task = self._progress.add_task(stage, total=total)
-        self._progress.update(self._task, description=stage, total=total, completed=fraction or 0.0)
+        new, self._stage = stage != self._stage, stage
+        self._progress.update(self._task, description=stage, total=total, completed=fraction or 0.0, refresh=new)
 
     def stop(self) -> None:
         """Take the line away, for good."""
