@@ -61,6 +61,7 @@ struct Kernels {
   void (*to_half)(const float* x, uint16_t* out, int n);
   // index of the largest entry, the first of equals; of the first NaN where there is one
   int (*argmax)(const float* x, int n);
+  void (*prefetch)(const void* p);
 };
 
 const Kernels* kernels_portable();

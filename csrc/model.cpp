@@ -283,10 +283,21 @@ void Model::Runner::attend(int layer, int row, int kv_head, int thread) {
 void Model::Runner::work(int thread) {
   const int n = num_rows(), hidden = c.hidden;
   size_t stage = 0;
+  // The first piece of a stage is a thread's by its number, so that it can be fetched from memory while waiting for the others.
+  const uint8_t *line = nullptr, *last_line = nullptr;
   const auto share = [&](int tasks, int chunk, auto&& task) {
     std::atomic<int>& next = counters[stage++];
-    for (int first = next.fetch_add(chunk); first < tasks; first = next.fetch_add(chunk)) task(first, std::min(first + chunk, tasks));
-    pool.barrier();
+    for (int first = thread * chunk; first < tasks; first = (pool.size() + next.fetch_add(1)) * chunk) task(first, std::min(first + chunk, tasks));
+    pool.barrier([&] {
+      if (line >= last_line) return false;
+      for (int i = 0; i < 4; i++, line += 64) k.prefetch(line);
+      return true;
+    });
+    line = last_line = nullptr;
+  };
+  const auto coming = [&](const Matrix& matrix, int chunk) {
+    line = matrix.tiles + static_cast<size_t>(std::min(thread * chunk, matrix.num_tiles())) * matrix.tile_bytes;
+    last_line = std::min(line + std::min<size_t>(static_cast<size_t>(chunk) * matrix.tile_bytes, 1 << 18), matrix.tiles + static_cast<size_t>(matrix.num_tiles()) * matrix.tile_bytes);
   };
   const auto tile_chunk = [&](int tiles) { return std::max(1, tiles / (pool.size() * 6)); };
   const auto each_row = [&](auto&& task) {
@@ -302,6 +313,8 @@ void Model::Runner::work(int thread) {
   const float* post_norm = nullptr;
   for (int layer = 0; layer < c.layers; layer++) {
     const Layer& l = w.layers[static_cast<size_t>(layer)];
+    const int q_tiles = l.q.num_tiles(), k_tiles = l.k.num_tiles(), tiles = q_tiles + 2 * k_tiles;
+    coming(l.q, tile_chunk(tiles));
     each_row([&](int r) {
       if (layer == 0) {
         embed(r);
@@ -309,7 +322,6 @@ void Model::Runner::work(int thread) {
       }
       open_layer(layer ? post_norm : nullptr, l.attention_norm.data(), r, layer);
     });
-    const int q_tiles = l.q.num_tiles(), k_tiles = l.k.num_tiles(), tiles = q_tiles + 2 * k_tiles;
     share(tiles, tile_chunk(tiles), [&](int first, int last) {
       const size_t stride = static_cast<size_t>(qkv_width());
       matmul_stage(k, l.q, normed, n, first, last, qkv, stride);
@@ -317,12 +329,14 @@ void Model::Runner::work(int thread) {
       matmul_stage(k, l.v, normed, n, std::max(0, first - q_tiles - k_tiles), std::max(0, last - q_tiles - k_tiles), qkv + q_width() + kv_width(), stride);
     });
     each_head([&](int r, int h) { rotate_and_store(l, layer, r, h); });
+    coming(l.o, tile_chunk(l.o.num_tiles()));
     each_head([&](int r, int h) { attend(layer, r, h, thread); });
     project(l.o, mixed);
     const float* attention_post = l.post_attention_norm.empty() ? nullptr : l.post_attention_norm.data();
+    const int pairs = c.ff / kGroup;
+    coming(l.gate, 2 * tile_chunk(pairs));
     each_row([&](int r) { open_layer(attention_post, l.feed_norm.data(), r, -1); });
     // Two tiles at a time: 32 outputs of gate and up are 32 inputs of the next product, one group to quantise.
-    const int pairs = c.ff / kGroup;
     share(pairs, tile_chunk(pairs), [&](int first, int last) {
       const size_t stride = static_cast<size_t>(c.ff);
       matmul_stage(k, l.gate, normed, n, 2 * first, 2 * last, gated.x, stride);

@@ -35,6 +35,13 @@ constexpr Layout layout(Type type) {
   }
 }
 
+template <Type T>
+constexpr size_t tile_bytes_of(int k) {  // of a quantised type, for the kernels' inner loops
+  constexpr Layout l = layout(T);
+  const size_t groups = static_cast<size_t>(k) / kGroup;
+  return (groups * l.group_bytes + (l.super ? groups / 8 : groups) * l.scale_bytes + 63) / 64 * 64;
+}
+
 const char* type_name(Type type);
 int block_size(Type type);      // inputs of one block of the file
 size_t block_bytes(Type type);  // bytes of one block of the file

@@ -44,8 +44,9 @@ class Pool {
     wait_until([this] { return pending_.load(std::memory_order_acquire) == 0; });
   }
 
-  // Inside `run`: nobody goes on before everybody is here.
-  void barrier() {
+  // Inside `run`: nobody goes on before everybody is here. Those who wait call `meanwhile`, over and over, while it returns true.
+  template <class Meanwhile>
+  void barrier(Meanwhile meanwhile) {
     const int size = this->size();
     if (size == 1) return;
     const uint32_t turn = turn_.load(std::memory_order_relaxed);
@@ -53,8 +54,13 @@ class Pool {
       arrived_.store(0, std::memory_order_relaxed);
       turn_.store(turn + 1, std::memory_order_release);
     } else {
-      wait_until([&] { return turn_.load(std::memory_order_acquire) != turn; });
+      const auto ready = [&] { return turn_.load(std::memory_order_acquire) != turn; };
+      while (!ready() && meanwhile()) {}
+      wait_until(ready);
     }
+  }
+  void barrier() {
+    barrier([] { return false; });
   }
 
  private:

@@ -83,7 +83,7 @@ class Packer {
 
   void pack(Model::Weights& weights, Pool& pool, const std::function<void(double)>& progress) {
     // The kernels prefetch a little past what they read.
-    weights.arena_bytes = bytes_ + 8192;
+    weights.arena_bytes = bytes_ + 65536;
     void* memory = mmap(nullptr, weights.arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     weights.arena = static_cast<uint8_t*>(memory);

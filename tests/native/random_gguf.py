@@ -6,7 +6,7 @@ The `gguf` package writes the files and says what the blocks mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class Shape:
     biases: bool = False
     rope_base: float = 10_000.0
     extra: Mapping[str, Any] = field(default_factory=dict)  # more metadata, by key without the architecture
+    rope_factors: Sequence[float] = ()  # [head_dim/2]: what each rotary frequency is divided by
 
 
 def shape_of(architecture: str, **changes: Any) -> Shape:
@@ -128,6 +129,8 @@ def write(
             writer.add_tensor(name, data.view(np.float32 if type_name == "F32" else np.float16))
         else:
             writer.add_tensor(name, data, raw_dtype=Quant[type_name])
+    if shape.rope_factors:
+        writer.add_tensor("rope_freqs.weight", np.array(shape.rope_factors, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
