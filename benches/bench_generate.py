@@ -19,11 +19,22 @@ from typing import Any
 import headstart
 from headstart.comparison import compare
 
+CODE = """def area(width, height):
+    return width * height
+
+def perimeter(width, height):
+    return 2 * (width + height)
+
+def describe(width, height):
+    print("area", area(width, height))
+    print("perimeter", perimeter(width, height))
+"""
+
 PROMPTS = {
-    "list": "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",
-    "edit": "Rename the variable x to total in this code:\n\ndef add(values):\n    x = 0\n    for v in values:\n"
-    "        x = x + v\n    return x",
-    "code": "Write a Python function that parses a CSV file and returns a list of dictionaries.",
+    "edit code": f"Copy this code and add a docstring to each function:\n\n{CODE}",
+    "C switch": "Write a C function with a switch statement that returns the name of each month.",
+    "HTML table": "Write an HTML table with the columns name, age and city and five rows of example data.",
+    "Python class": "Write a Python class for a bank account with deposit and withdraw methods, then write unit tests for it.",
     "explain": "Explain how a hash map works in three sentences.",
     "story": "Write a short story about a lighthouse keeper.",
 }
@@ -61,7 +72,7 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=192)
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--dtype", default="auto")
@@ -69,10 +80,10 @@ def main() -> None:
     llm = headstart.load("smollm2", drafter="ngram", threads=a.threads, dtype=a.dtype)
     llm.generate("Hello", max_tokens=16)
     results = measure(llm, a.repeats, a.tokens, a.gamma)
-    print(f"{'prompt':10}{'plain tok/s':>14}{'spec tok/s':>12}{'tok/call':>10}{'speedup':>10}  same", file=sys.stderr)
+    print(f"{'prompt':14}{'plain tok/s':>14}{'spec tok/s':>12}{'tok/call':>10}{'speedup':>10}  same", file=sys.stderr)
     for name, r in results.items():
         row = f"{r['plain_tokens_per_second']:>14.1f}{r['tokens_per_second']:>12.1f}{r['block_efficiency']:>10.2f}"
-        print(f"{name:10}{row}{r['speedup']:>9.2f}×  {r['same_tokens']}", file=sys.stderr)
+        print(f"{name:14}{row}{r['speedup']:>9.2f}×  {r['same_tokens']}", file=sys.stderr)
     document = {
         "bench": "generate",
         "target": "smollm2",

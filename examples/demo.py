@@ -11,10 +11,20 @@ import headstart
 from headstart.cli.view import Loading, draft_view, summary
 from headstart.comparison import compare
 
+CODE = """def area(width, height):
+    return width * height
+
+def perimeter(width, height):
+    return 2 * (width + height)
+
+def describe(width, height):
+    print("area", area(width, height))
+    print("perimeter", perimeter(width, height))
+"""
+
 PROMPTS = [
-    "Repeat this list, one per line: red, orange, yellow, green, blue, indigo, violet.",
-    "Rename the variable x to total in this code:\n\ndef add(values):\n    x = 0\n    for v in values:\n        x = x + v\n"
-    "    return x",
+    f"Copy this code and add a docstring to each function:\n\n{CODE}",
+    "Write an HTML table with the columns name, age and city and five rows of example data.",
 ]
 
 
@@ -29,11 +39,11 @@ def main() -> None:
     print(f"SmolLM2-135M on the {llm.engine} engine ({how}); drafts by looking up repeated text\n")
     for prompt in PROMPTS:
         print(f"› {prompt}\n")
-        stream, view = llm.stream(prompt, max_tokens=128, temperature=0), draft_view(sys.stdout)
+        stream, view = llm.stream(prompt, max_tokens=160, temperature=0), draft_view(sys.stdout, marked=True)
         for step in stream.steps():
             view.show(step)
         view.end()
-        print("\n".join(summary(stream.output, compare(llm, stream.output, prompt))) + "\n")
+        print("\n".join([view.legend or "", *summary(stream.output, compare(llm, stream.output, prompt))]) + "\n")
     print("Next: headstart generate 'your prompt' --show-draft --compare, or headstart theory walltime")
 
 
