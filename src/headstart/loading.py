@@ -236,7 +236,7 @@ def _opened_natively(source: _Source, threads: int | None, context: int | None, 
         from headstart.models.native import NativeModel
     except ImportError as error:
         raise ModelError(
-            f"the native engine is not built in this installation ({error}); pip install . builds it, or use --engine transformers"
+            f"the native engine is not built here ({error}); pip install . builds it, or use --engine transformers"
         ) from None
     model = NativeModel.load(source.path, threads=threads, context=context, progress=tell)
     loaded = {
