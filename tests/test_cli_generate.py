@@ -504,7 +504,14 @@ def shell(line: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_a_real_ctrl_c() -> None:
     """SIGINT in the middle of a text: exit 130, the text so far with a line end, no traceback."""
-    process = subprocess.Popen(endless(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        endless(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        # Tests that run in the background of a shell are born with SIGINT ignored, and so would this process be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     first = process.stdout.read(1)
     time.sleep(0.2)

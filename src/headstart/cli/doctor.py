@@ -43,6 +43,7 @@ def command(as_json: bool) -> None:
         "extras": {extra: _extra(extra, packages) for extra, packages in _EXTRAS.items()},
         "system": _system(),
         "cpu": _cpu(),
+        "native": _native(),
         "memory": _memory(),
         "gpus": _gpus(),
         "models": {
@@ -140,6 +141,15 @@ def _cpu_macos() -> tuple[str | None, set[str], int | None]:
 # memory and GPUs
 
 
+def _native() -> dict[str, Any]:
+    """The native engine: whether it is built, the instruction sets it has for this CPU, and the one it uses."""
+    try:
+        from headstart import _core
+    except ImportError as error:
+        return {"built": False, "instruction_set": None, "instruction_sets": [], "reason": str(error)}
+    return {"built": True, "instruction_set": _core.best_instruction_set(), "instruction_sets": _core.instruction_sets()}
+
+
 def _memory() -> dict[str, int | None]:
     """Bytes in all and available; null where the system does not say."""
     if sys.platform == "darwin":
@@ -206,10 +216,18 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("system", [f"{system['platform']} {system['release']} on {system['machine']}"]),
         ("threads", [cores]),
         ("CPU", [cpu["name"] or "unknown", " ".join(cpu["features"]) or "no vector features known here"]),
+        ("native", [_native_line(found["native"])]),
         ("memory", [f"{_gigabytes(memory['available'])} available of {_gigabytes(memory['total'])}"]),
         ("GPU", [f"{gpu['name']}, {_gigabytes(gpu['memory'])}" for gpu in found["gpus"]] or ["none (nvidia-smi lists none)"]),
         ("models", _model_lines(found["models"])),
     ]
+
+
+def _native_line(native: dict[str, Any]) -> str:
+    if not native["built"]:
+        return f"the engine is not built: {native['reason']}; pip install . builds it"
+    others = [name for name in native["instruction_sets"] if name != native["instruction_set"]]
+    return f"engine with {native['instruction_set']} kernels" + (f" (also here: {', '.join(others)})" if others else "")
 
 
 def _extra_line(name: str, extra: dict[str, Any]) -> str:
