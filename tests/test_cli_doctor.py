@@ -39,10 +39,12 @@ def report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_the_report_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys)
-    assert list(found) == ["versions", "extras", "system", "cpu", "memory", "gpus", "models"]
+    assert list(found) == ["versions", "extras", "system", "cpu", "native", "memory", "gpus", "models"]
     assert found["versions"]["numpy"] == metadata.version("numpy")
     assert all(found["versions"].values())
     assert found["cpu"]["threads"] >= 1
+    assert found["native"]["built"]
+    assert found["native"]["instruction_set"] in found["native"]["instruction_sets"]
     assert list(found["models"]["known"]) == ["smollm2"]
 
 
@@ -50,7 +52,7 @@ def test_every_line_for_people_says_something(capsys: pytest.CaptureFixture[str]
     assert run(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     titles = [line.split()[0] for line in lines if not line.startswith(" ")]
-    assert titles == ["headstart", "extras", "system", "threads", "CPU", "memory", "GPU", "models"]
+    assert titles == ["headstart", "extras", "system", "threads", "CPU", "native", "memory", "GPU", "models"]
     assert all(line.strip() for line in lines)
     assert "None" not in " ".join(lines)
 
