@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headstart.interfaces import Ask
 
-__all__ = ["Layout", "Tail", "lay_out"]
+__all__ = ["Layout", "Tail", "lay_out", "lay_out_all"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +89,19 @@ class Tail:
                 )
             above = index
         return Tail(self.start, self.start + len(path))
+
+
+class _Held(Protocol):
+    """A cache that remembers its tail."""
+
+    tail: Tail
+
+
+def lay_out_all(asks: Sequence[Ask], caches: Sequence[_Held], vocab_size: int, context_limit: int) -> list[Layout]:
+    """Every ask of one pass, checked as `lay_out` does. Raises ValueError also where two asks name one cache."""
+    if len({id(cache) for cache in caches}) != len(caches):
+        raise ValueError("`asks` must not name one cache twice; fork it")
+    return [lay_out(ask, cache.tail, vocab_size, context_limit) for ask, cache in zip(asks, caches, strict=True)]
 
 
 def lay_out(ask: Ask, tail: Tail, vocab_size: int, context_limit: int) -> Layout:

@@ -16,7 +16,7 @@ import numpy as np
 from headstart import _core
 from headstart.errors import ModelError, OptionError, did_you_mean
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Tail, lay_out
+from headstart.models.asks import Tail, lay_out_all
 
 __all__ = ["NativeCache", "NativeModel", "physical_cores"]
 
@@ -132,10 +132,7 @@ class NativeModel:
 
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
         caches = [self._own(ask) for ask in asks]
-        if len({id(cache) for cache in caches}) != len(caches):
-            raise ValueError("`asks` must not name one cache twice; fork it")
-        pairs = zip(asks, caches, strict=True)
-        layouts = [lay_out(ask, cache.tail, self.vocab_size, self.context_limit) for ask, cache in pairs]
+        layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
         answers = self.core.score(
             [
                 (cache.core, layout.tokens.astype(np.int32), layout.parents, layout.num_logits)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headstart.errors import OptionError
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Layout, Tail, lay_out
+from headstart.models.asks import Layout, Tail, lay_out_all
 
 __all__ = ["TableCache", "TableModel"]
 
@@ -94,10 +94,7 @@ class TableModel:
     def score(self, asks: Sequence[Ask]) -> list[Scores]:
         """Logits [num_logits, vocab] in float64 for each ask. Raises ValueError, with no cache changed, for an impossible ask."""
         caches = [self._own(ask) for ask in asks]
-        if len({id(cache) for cache in caches}) != len(caches):
-            raise ValueError("`asks` must not name one cache twice; fork it")
-        pairs = list(zip(asks, caches, strict=True))
-        layouts = [lay_out(ask, cache.tail, self.vocab_size, self.context_limit) for ask, cache in pairs]
+        layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
         scores = [Scores(logits=self._rows(cache, layout)) for cache, layout in zip(caches, layouts, strict=True)]
         for cache, layout in zip(caches, layouts, strict=True):
             cache.tokens += tuple(layout.tokens.tolist())

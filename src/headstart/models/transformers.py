@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Layout, Tail, lay_out
+from headstart.models.asks import Layout, Tail, lay_out_all
 from headstart.models.attention import Pass, Piece, running
 from headstart.models.checkpoint import load_network
 from headstart.models.kv import KVCache
@@ -94,10 +94,7 @@ class TransformersModel:
 
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
         caches = [self._own(ask) for ask in asks]
-        if len({id(cache) for cache in caches}) != len(caches):
-            raise ValueError("`asks` must not name one cache twice; fork it")
-        pairs = zip(asks, caches, strict=True)
-        layouts = [lay_out(ask, cache.tail, self.vocab_size, self.context_limit) for ask, cache in pairs]
+        layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
         rows: list[list[FloatArray]] = [[np.empty((0, self.vocab_size), dtype=np.float32)] for _ in layouts]
         with torch.inference_mode():
             for group in _groups(layouts):
