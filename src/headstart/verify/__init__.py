@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from headstart.errors import OptionError, did_you_mean
 from headstart.interfaces import Rule
-from headstart.verify.block import BlockRule
-from headstart.verify.coupled import CoupledRule
+from headstart.verify.block import BlockRule, joint_ratios
+from headstart.verify.coupled import CoupledRule, coupled_agreement
 from headstart.verify.decide import decide
 from headstart.verify.match import MatchRule
 from headstart.verify.token import TokenRule
 
-__all__ = ["RULES", "BlockRule", "CoupledRule", "MatchRule", "TokenRule", "decide", "rule_named"]
+__all__ = [
+    "RULES",
+    "BlockRule",
+    "CoupledRule",
+    "MatchRule",
+    "TokenRule",
+    "coupled_agreement",
+    "decide",
+    "joint_ratios",
+    "rule_named",
+]
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in (TokenRule(), BlockRule(), MatchRule(), CoupledRule())}
 
