@@ -133,10 +133,11 @@ Result attend(const std::string& set, const Rows& query, const Rows& keys, const
       k.data()[(slot / kTile * dim + d) * kTile + slot % kTile] = float_to_half(keys(slot, d));
       v.data()[slot * dim + d] = float_to_half(values(slot, d));
     }
-  const size_t stride = size_t(chain - first) + tail.size() + 32;
-  Aligned<float> scores(heads * stride);
+  const size_t most = size_t(chain - first) + tail.size();
+  Aligned<float> scratch(heads * (most + 32 + dim));
   auto [out, owner] = new_floats(heads * dim);
-  kernels.attend({query.data(), int(heads), int(dim), k.data(), v.data(), first, chain, tail.data(), int(tail.size()), scores.data(), stride, out});
+  const Seen seen{chain, tail.data(), int(tail.size())};
+  kernels.attend({query.data(), heads * dim, 1.0f, 1, int(heads), int(dim), k.data(), v.data(), first, &seen, scratch.data(), out, heads * dim});
   return Result(out, {heads, dim}, owner);
 }
 

@@ -32,19 +32,26 @@ struct Acts {
   int32_t* half_sum = nullptr;   // [rows, k/16] Σ q of each half group
 };
 
-// One query row against the keys its sequence holds, for the query heads that share one key head.
+// What a row may see: slots `first` of its Attention … chain − 1, in order of position, then those of `tail`, in order of position.
+struct Seen {
+  int chain = 0;
+  const int32_t* tail = nullptr;
+  int num_tail = 0;
+};
+
+// Rows of one sequence against the keys it holds, for the query heads that share one key head.
 struct Attention {
-  const float* query = nullptr;     // [heads, head_dim], already scaled
-  int heads = 0, head_dim = 0;
+  const float* query = nullptr;     // [rows, heads, head_dim], rows `query_stride` apart
+  size_t query_stride = 0;
+  float scale = 1.0f;               // of the queries
+  int rows = 0, heads = 0, head_dim = 0;
   const uint16_t* keys = nullptr;   // [slots/16, head_dim, 16] half floats
   const uint16_t* values = nullptr; // [slots, head_dim] half floats
-  int first = 0;                    // first visible slot of the chain part
-  int chain = 0;                    // end of the chain part: slots first … chain − 1, in order of position
-  const int32_t* tail = nullptr;    // then these slots, in order of position
-  int num_tail = 0;
-  float* scores = nullptr;          // scratch, [heads, room for chain − first + num_tail + 32]
-  size_t score_stride = 0;
-  float* out = nullptr;             // [heads, head_dim]
+  int first = 0;                    // first visible slot, the same for all rows
+  const Seen* seen = nullptr;       // [rows]
+  float* scratch = nullptr;         // rows · heads · (most slots a row sees + 32 + head_dim) floats
+  float* out = nullptr;             // [rows, heads, head_dim], rows `out_stride` apart
+  size_t out_stride = 0;
 };
 
 struct Kernels {
@@ -58,6 +65,9 @@ struct Kernels {
   void (*silu_mul)(float* gate, const float* up, int n);  // gate = silu(gate)·up
   void (*gelu_mul)(float* gate, const float* up, int n);  // gate = gelu_tanh(gate)·up
   void (*attend)(const Attention& a);
+  void (*add)(float* x, const float* more, int n);  // x += more
+  // head[i] = head[i]·turn[i] + partner(i)·turn[dim + i]; the partner is the pair's other number, beside it (interleaved) or dim/2 away
+  void (*rotate)(float* head, const float* turn, int dim, bool interleaved);
   void (*to_half)(const float* x, uint16_t* out, int n);
   // index of the largest entry, the first of equals; of the first NaN where there is one
   int (*argmax)(const float* x, int n);

@@ -34,9 +34,22 @@ inline F fmax(F a, F b) { return {_mm256_max_ps(a.v, b.v)}; }
 inline F fmin(F a, F b) { return {_mm256_min_ps(a.v, b.v)}; }
 inline F fabs(F a) { return {_mm256_and_ps(a.v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)))}; }
 
+inline F swap_pairs(F a) { return {_mm256_permute_ps(a.v, 0xB1)}; }
+inline float largest_of(F a) {
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+inline bool any_not_zero(F a) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, _mm256_setzero_ps(), _CMP_NEQ_UQ)) != 0; }
+
 inline I izero() { return {_mm256_setzero_si256()}; }
 inline I iset(int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline I iadd(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline int32_t sum_of(I a) {
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
+}
 inline F to_float(I a) { return {_mm256_cvtepi32_ps(a.v)}; }
 inline I round_to_int(F a) { return {_mm256_cvtps_epi32(a.v)}; }
 inline F exp2_int(I n) {

@@ -34,9 +34,14 @@ inline F fmax(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline F fmin(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline F fabs(F a) { return {_mm512_abs_ps(a.v)}; }
 
+inline F swap_pairs(F a) { return {_mm512_permute_ps(a.v, 0xB1)}; }  // lanes 1 0 3 2 …
+inline float largest_of(F a) { return _mm512_reduce_max_ps(a.v); }
+inline bool any_not_zero(F a) { return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0; }  // NaN is not zero
+
 inline I izero() { return {_mm512_setzero_si512()}; }
 inline I iset(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline I iadd(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline int32_t sum_of(I a) { return _mm512_reduce_add_epi32(a.v); }
 inline F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline I round_to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; }  // to nearest, ties to even
 inline F exp2_int(I n) {  // 2^n for −126 ≤ n ≤ 127

@@ -37,9 +37,26 @@ inline F fmax(F a, F b) { return lanes<F>([&](int l) { return a.v[l] > b.v[l] ? 
 inline F fmin(F a, F b) { return lanes<F>([&](int l) { return a.v[l] < b.v[l] ? a.v[l] : b.v[l]; }); }
 inline F fabs(F a) { return lanes<F>([&](int l) { return std::fabs(a.v[l]); }); }
 
+inline F swap_pairs(F a) { return lanes<F>([&](int l) { return a.v[l ^ 1]; }); }
+inline float largest_of(F a) {
+  float top = a.v[0];
+  for (float x : a.v) top = x > top ? x : top;
+  return top;
+}
+inline bool any_not_zero(F a) {
+  bool any = false;
+  for (float x : a.v) any = any || !(x == 0.0f);
+  return any;
+}
+
 inline I izero() { return lanes<I>([](int) { return 0; }); }
 inline I iset(int32_t x) { return lanes<I>([x](int) { return x; }); }
 inline I iadd(I a, I b) { return lanes<I>([&](int l) { return a.v[l] + b.v[l]; }); }
+inline int32_t sum_of(I a) {
+  int32_t sum = 0;
+  for (int32_t x : a.v) sum += x;
+  return sum;
+}
 inline F to_float(I a) { return lanes<F>([&](int l) { return static_cast<float>(a.v[l]); }); }
 inline I round_to_int(F a) {  // what the vector instructions give for values no int holds
   return lanes<I>([&](int l) {

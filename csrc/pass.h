@@ -1,0 +1,136 @@
+// One pass of a model over many sequences: what it works on, and the stages that all threads share. Private to model.cpp and pass.cpp.
+#pragma once
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "kernels.h"
+#include "model.h"
+#include "pool.h"
+#include "weights.h"
+
+namespace headstart {
+
+constexpr int kPassRows = 256;  // more rows in a pass gain no speed and cost memory
+
+// Part of an ask that is in this pass.
+struct Piece {
+  Ask* ask;
+  int first, last;  // tokens of the ask
+  const std::vector<int>* depths;
+};
+
+struct PassRow {
+  int32_t token;
+  int slot, position;
+  int chain;           // slots before this one that are a chain; then `tail`
+  int tail, num_tail;  // into Runner::tails
+  size_t piece;
+};
+
+template <class T>
+class Buffer {  // grows, never shrinks, 64-byte aligned
+ public:
+  T* get(size_t count) {
+    if (count > size_) {
+      data_.reset(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64)));
+      if (!data_) {
+        size_ = 0;
+        throw std::bad_alloc();
+      }
+      size_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Free { void operator()(T* p) const { std::free(p); } };
+  std::unique_ptr<T, Free> data_;
+  size_t size_ = 0;
+};
+
+struct ActsBuffer {
+  Buffer<float> x, scale, sum;
+  Buffer<int8_t> q;
+  Buffer<int32_t> half_sum;
+  Acts acts(size_t rows, int k) {
+    const size_t n = rows * static_cast<size_t>(k), groups = n / kGroup;
+    return {k, x.get(n), q.get(n), scale.get(groups), sum.get(groups), half_sum.get(2 * groups)};
+  }
+};
+
+// Rows of one piece that attend together.
+struct Block {
+  int first, rows;
+};
+
+// What a thread works on that others may work on too, or that is its own copy: see `Runner::alone`.
+struct Residual {
+  float* x;     // [rows, hidden] the residual stream
+  Acts normed;  // its norm, input of the next product
+  Acts wanted;  // rows of the last norm whose logits are wanted
+};
+
+struct Model::Runner {
+  Runner(const Model& model, int threads);
+  void run(std::vector<Piece> some, const std::vector<int>& features);
+
+  const Model& m;
+  const Config& c;
+  const Kernels& k;
+  const Model::Weights& w;
+  Pool pool;
+  std::mutex mutex;
+
+ private:
+  // A thread's part of a stage: tasks taken from its front by the owner, from its back by threads that have nothing left.
+  struct alignas(64) Range {
+    std::atomic<uint64_t> taken{0};  // low half: from the front; high half: from the back
+  };
+
+  void lay_out();
+  void prepare();
+  void work(int thread);
+  void embed(int row);
+  void project_heads(const Layer& l, int layer, const Acts& normed, int first, int last);
+  void finish_head(const Layer& l, int layer, int row, int head);
+  void attend(int layer, const Block& block, int kv_head, int first_head, int last_head, int thread);
+  void open_row(const Residual& mine, bool added, const float* post_norm, const float* norm, int row, int feature);
+  void save_feature(int row, int feature, const float* values);
+  void score_head(const Acts& wanted, int first, int last);
+  int heads_per_part() const;
+  template <class Task, class Meanwhile>
+  void share(int thread, size_t stage, int tasks, int chunk, Task&& task, Meanwhile&& meanwhile);
+
+  int q_width() const { return c.heads * c.head_dim; }
+  int kv_width() const { return c.kv_heads * c.head_dim; }
+  int qkv_width() const { return q_width() + 2 * kv_width(); }
+  int num_rows() const { return static_cast<int>(rows.size()); }
+
+  // The pass under way.
+  std::vector<Piece> pieces;
+  std::vector<PassRow> rows;
+  std::vector<int32_t> tails;
+  std::vector<Block> blocks;
+  struct Wanted { int row; float* out; };
+  std::vector<Wanted> wanted;  // rows whose logits are wanted, and where they go
+  const std::vector<int>* feature_layers = nullptr;
+  int longest = 0;
+  // Few rows: every thread computes them all, in memory of its own, which costs less than waiting for one another.
+  bool alone = false;
+  std::vector<Residual> residuals;  // by thread
+  Acts mixed, gated;
+  float *delta = nullptr, *qkv = nullptr, *up = nullptr, *angles = nullptr, *local_angles = nullptr, *scratch = nullptr;
+  size_t scratch_per_thread = 0;
+  std::vector<Range> ranges;  // [3, threads]: while one stage's are in use, the next one's are cleared
+
+  struct ResidualBuffer { Buffer<float> x; ActsBuffer normed, wanted; };
+  std::vector<ResidualBuffer> residual_buffers;
+  ActsBuffer mixed_buffer, gated_buffer;
+  Buffer<float> delta_buffer, qkv_buffer, up_buffer, angle_buffer, local_buffer, scratch_buffer;
+};
+
+}  // namespace headstart
