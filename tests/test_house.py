@@ -27,7 +27,7 @@ HOUSE = [
     ["draws"],
     ["theory"],
     ["plots"],
-    ["verify", "drafters", "models"],
+    ["verify", "drafters", "models", "schedule"],
     ["decode"],
     ["text"],
     ["generation"],

@@ -7,7 +7,7 @@ pass fails or an iterator is abandoned. It works on token ids: text, chat and st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, overload
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, overload
 import numpy as np
 
 from headstart.errors import InputError, ModelError, RowError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Scores
+from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Schedule, Scores
 from headstart.probs import SamplingProcessor, overlap
 from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
 from headstart.rows import FloatArray, Row
@@ -54,6 +54,7 @@ class Request:
         processor: SamplingProcessor,
         max_tokens: int,
         gamma: int = DEFAULT_GAMMA,
+        schedule: Schedule | None = None,  # None: drafts of `gamma` tokens
         stopper: Stopper | None = None,
         num_logprobs: int | None = None,  # alternatives to report; None: no logprobs
     ) -> None:
@@ -62,7 +63,7 @@ class Request:
         self.num_prompt = len(prompt)
         self.tokens = list(prompt)  # prompt + output
         self.rule, self.draws, self.processor = rule, draws, processor
-        self.max_tokens, self.gamma = max_tokens, gamma
+        self.max_tokens, self.gamma, self.schedule = max_tokens, gamma, schedule
         self.stopper: Stopper = stopper or EndTokens()
         self.num_logprobs = num_logprobs
         self.rounds: list[Round] = []
@@ -72,6 +73,8 @@ class Request:
         self.clock = _Clock()
         self.cache: Cache | None = None
         self.draft_state: Any = None
+        self.drafter_opened = False
+        self.drafter_behind = False  # plain rounds went by without it
 
     @property
     def output(self) -> list[int]:
@@ -101,8 +104,9 @@ class Request:
 class Decoder:
     """Runs requests on one target with one drafter. Keeps nothing between calls: all state is in the requests."""
 
-    def __init__(self, model: Model, drafter: Drafter) -> None:
-        self.model, self.drafter = model, drafter
+    def __init__(self, model: Model, drafter: Drafter, *, clock: Callable[[], float] = perf_counter) -> None:
+        """`clock` is what schedules learn the price of a round from."""
+        self.model, self.drafter, self._clock = model, drafter, clock
 
     def begin(self, requests: Sequence[Request]) -> None:
         """Prefill, of prompt + output where a request was interrupted. Raises InputError where the context has no room left."""
@@ -119,8 +123,7 @@ class Decoder:
             asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0) for r in requests if len(r.tokens) > 1]
             if asks:
                 self.model.score(asks)
-            for request, state in zip(requests, self.drafter.open([r.context for r in requests]), strict=True):
-                request.draft_state = state
+            self._open([request for request in requests if request.schedule is None])
 
     def round(self, requests: Sequence[Request]) -> None:
         """One round for every request that is not done: each emits at least one token, or ends with its `error` set
@@ -129,10 +132,13 @@ class Decoder:
         if not live:
             return
         scores: list[Scores] = []
+        budgets = [self._budget(request, len(live)) for request in live]
+        self._ready(live, budgets)
+        start = self._clock()
         with _timed(live, "other"):  # what no part inside claims
             try:
                 with _timed(live, "draft"):
-                    drafts = self._drafts(live)
+                    drafts = self._drafts(live, budgets)
                 asks = [Ask(cache=_cache(r), tokens=[r.tokens[-1], *d.tokens]) for r, d in zip(live, drafts, strict=True)]
                 with _timed(live, "score"):
                     scores = self.model.score(asks)
@@ -141,7 +147,11 @@ class Decoder:
                         self._judge(request, draft, scored)
             finally:
                 # Commits what was emitted; after a failure, takes back what was not.
-                self._commit(live, scores)
+                self._commit(live, budgets, scores)
+        seconds, drafted = self._clock() - start, [len(draft) for draft in drafts]
+        for request in live:
+            if request.schedule is not None:
+                request.schedule.saw(request.rounds[-1], drafted=drafted, seconds=seconds)
 
     def run(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
         """Prefill, then a round at a time until all are done; yields the requests each round moved. Frees caches at the end."""
@@ -154,10 +164,36 @@ class Decoder:
             for request in requests:
                 request.close()
 
-    def _drafts(self, live: Sequence[Request]) -> list[Draft]:
+    def _open(self, requests: Sequence[Request]) -> None:
+        if not requests:
+            return
+        for request, state in zip(requests, self.drafter.open([r.context for r in requests]), strict=True):
+            request.draft_state, request.drafter_opened = state, True
+
+    def _ready(self, live: Sequence[Request], budgets: Sequence[int]) -> None:
+        """Open the drafter, or bring it up to date, for sequences whose schedule has it draft after rounds without it."""
+        drafting = [request for request, budget in zip(live, budgets, strict=True) if _drafts_in(request, budget)]
+        fresh = [request for request in drafting if not request.drafter_opened]
+        with _timed(fresh, "prefill"):
+            self._open(fresh)
+        for request in drafting:
+            if request.drafter_behind:
+                self.drafter.commit(request.draft_state, request.tokens, None)
+                request.drafter_behind = False
+
+    def _drafts(self, live: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
         """What the drafter proposes. Raises ModelError where it goes past its budget or over another vocabulary."""
-        budgets = [self._budget(r) for r in live]
-        drafts = self.drafter.propose([r.draft_state for r in live], [r.context for r in live], budgets, [r.draws for r in live])
+        drafts = [Draft()] * len(live)
+        asked = [i for i, request in enumerate(live) if _drafts_in(request, budgets[i])]
+        if asked:
+            proposed = self.drafter.propose(
+                [live[i].draft_state for i in asked],
+                [live[i].context for i in asked],
+                [budgets[i] for i in asked],
+                [live[i].draws for i in asked],
+            )
+            for i, draft in zip(asked, proposed, strict=True):
+                drafts[i] = draft
         for request, draft, budget in zip(live, drafts, budgets, strict=True):
             if len(draft) > budget:
                 raise ModelError(f"drafter {self.drafter.name!r} proposed {len(draft)} tokens where {budget} were allowed")
@@ -168,7 +204,7 @@ class Decoder:
                 )
         return drafts
 
-    def _commit(self, live: Sequence[Request], scores: Sequence[Scores]) -> None:
+    def _commit(self, live: Sequence[Request], budgets: Sequence[int], scores: Sequence[Scores]) -> None:
         """Bring the target's caches and the drafter's states to the emitted tokens."""
         for request in live:
             cache = _cache(request)
@@ -176,12 +212,16 @@ class Decoder:
         with _timed(live, "draft"):
             for place, request in enumerate(live):
                 features = scores[place].features if scores else None
-                self.drafter.commit(request.draft_state, request.tokens, features)
+                # Features cannot be had later: whoever reads them is told of plain rounds too.
+                if _drafts_in(request, budgets[place]) or (request.drafter_opened and features is not None):
+                    self.drafter.commit(request.draft_state, request.tokens, features)
+                else:
+                    request.drafter_behind = request.drafter_opened
 
-    def _budget(self, request: Request) -> int:
+    def _budget(self, request: Request, batch: int) -> int:
         """How many tokens may be drafted: one less than may still be emitted, for the extra token. A stopping time."""
-        room = min(request.max_tokens + request.num_prompt, self.model.context_limit) - len(request.tokens)
-        return min(request.gamma, room - 1)
+        room = min(request.max_tokens + request.num_prompt, self.model.context_limit) - len(request.tokens) - 1
+        return min(request.gamma, room) if request.schedule is None else min(request.schedule.length(room, batch), room)
 
     def _judge(self, request: Request, draft: Draft, scored: Scores) -> None:
         """Decide one draft, cut at the first stop and record the round."""
@@ -296,6 +336,11 @@ def _timed(requests: Sequence[Request], part: str) -> Iterator[None]:
         spent = perf_counter() - start
         for request, claimed in zip(requests, before, strict=True):
             request.clock.add(part, max(0.0, spent - (request.clock.claimed - claimed)))
+
+
+def _drafts_in(request: Request, budget: int) -> bool:
+    """Whether the drafter takes part in a round: always, unless a schedule says that it does not."""
+    return request.schedule is None or budget > 0
 
 
 def _cache(request: Request) -> Cache:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from headstart.records import Draft
+from headstart.records import Draft, Round
 from headstart.rows import FloatArray, Row
 
-__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Scores"]
+__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Schedule", "Scores"]
 
 
 class Cache(Protocol):
@@ -122,3 +122,17 @@ class Rule(Protocol):
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
         """Law of the one extra token, given that exactly the first `node` drafted tokens are kept."""
+
+
+class Schedule(Protocol):
+    """How long each draft of one sequence may be. One object a sequence: its state is the sequence's own.
+
+    It is asked before anything is drawn and told only of rounds that are over, so that lengths are stopping times."""
+
+    def length(self, room: int, batch: int) -> int:
+        """Tokens to draft in the next round of `batch` sequences side by side, at most `room`.
+
+        0: a plain round, for which the drafter is not called."""
+
+    def saw(self, done: Round, *, drafted: Sequence[int], seconds: float) -> None:
+        """A round of this sequence is over; `drafted` has what each sequence of the pass drafted, `seconds` is what it took."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from headstart.decode import Decoder, EndTokens, Request
 from headstart.draws import KeyedDraws, StreamDraws
-from headstart.interfaces import Draws
+from headstart.interfaces import Draws, Schedule
 from headstart.models.table import TableModel
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
@@ -36,6 +36,7 @@ def request(
     end_ids: Collection[int] = (),
     num_logprobs: int | None = None,
     processor: SamplingProcessor | None = None,
+    schedule: Schedule | None = None,
 ) -> Request:
     """A request with everything filled in; draws of the kind its rule needs, from `seed`, unless given."""
     judged_by = rule_named(rule)
@@ -46,6 +47,7 @@ def request(
         processor=processor or SamplingProcessor(sampling, num_prompt=len(prompt), vocab_size=vocab, end_ids=end_ids),
         max_tokens=max_tokens,
         gamma=gamma,
+        schedule=schedule,
         stopper=EndTokens(list(end_ids)),
         num_logprobs=num_logprobs,
     )
@@ -121,7 +123,7 @@ def forked(one: Request) -> Request:
     """An independent copy in the middle of decoding: cache and drafter state are copied, models are shared."""
     other = copy.copy(one)
     other.tokens, other.rounds, other.logprobs = list(one.tokens), list(one.rounds), list(one.logprobs)
-    other.clock = copy.deepcopy(one.clock)
+    other.clock, other.schedule = copy.deepcopy(one.clock), copy.deepcopy(one.schedule)
     other.cache = one.cache.fork() if one.cache else None
     drafts_with = getattr(one.draft_state, "cache", None)
     shared = {id(drafts_with.model): drafts_with.model} if drafts_with is not None else {}
@@ -130,11 +132,19 @@ def forked(one: Request) -> Request:
 
 
 def _visible(state: Request) -> Any:
-    """Everything the next round depends on: tokens, both caches, what the drafter remembers, what is known of the noise."""
+    """Everything the next round depends on: tokens, both caches, what drafter and schedule remember, what is known of noise."""
     drafter = {} if state.draft_state is None else vars(state.draft_state)
     remembered = {name: getattr(value, "tokens", value) for name, value in drafter.items()}
     noise = sorted(getattr(state.draws, "known", {}).items())
-    return tuple(state.tokens), state.cache.tokens, repr(remembered), tuple(noise)
+    opened = state.drafter_opened, state.drafter_behind, memory_of(state.schedule)
+    return tuple(state.tokens), state.cache.tokens, repr(remembered), tuple(noise), opened
+
+
+def memory_of(value: Any) -> Any:
+    """Everything an object holds, down to plain values, as text."""
+    if hasattr(value, "__dict__"):
+        return repr({name: memory_of(inner) for name, inner in vars(value).items()})
+    return repr(value)
 
 
 def random_model(seed: int, vocab: int = 3, order: int = 1, zeros: float = 0.0, **more: Any) -> TableModel:

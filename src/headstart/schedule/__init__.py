@@ -1,0 +1,9 @@
+"""How long a draft should be: fixed by whoever asks, or found out while it runs."""
+
+from __future__ import annotations
+
+from headstart.schedule.adaptive import LONGEST, AdaptiveSchedule, ScheduleReport
+from headstart.schedule.curve import Curve, RoundCosts
+from headstart.schedule.running import RunningAcceptance, RunningCosts
+
+__all__ = ["LONGEST", "AdaptiveSchedule", "Curve", "RoundCosts", "RunningAcceptance", "RunningCosts", "ScheduleReport"]

@@ -1,0 +1,200 @@
+"""Lengths from estimates and costs: what is chosen, what is learnt, what is never tried."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headstart.errors import OptionError
+from headstart.records import Round
+from headstart.schedule import LONGEST, AdaptiveSchedule, Curve, RoundCosts, RunningAcceptance, RunningCosts
+
+
+def costs(draft: float = 0.05, token: float = 0.05, *, overhead: float = 0.0, **more) -> RoundCosts:
+    """A plain round costs 1; each drafted token `draft` to draft and `token` to score."""
+    return RoundCosts(
+        score=Curve(tokens=(1, 2), seconds=(1.0, 1.0 + token)),
+        draft=Curve(tokens=(0, 1), seconds=(0.0, draft)),
+        overhead=Curve(tokens=(0, 1), seconds=(overhead, 2 * overhead)),
+        **more,
+    )
+
+
+def adaptive(measured: RoundCosts, *, learns: bool = False, **options) -> AdaptiveSchedule:
+    return AdaptiveSchedule(RunningCosts(measured, learns=learns), **options)
+
+
+def a_round(num_drafted: int, num_accepted: int, overlaps: tuple[float, ...] | None = None) -> Round:
+    """As the loop records it; by default each judged position's overlap is whether it was kept."""
+    judged = min(num_accepted + 1, num_drafted)
+    shares = tuple(float(place < num_accepted) for place in range(judged))
+    emitted = (0,) * (num_accepted + 1)
+    return Round(
+        draft=(0,) * num_drafted,
+        num_accepted=num_accepted,
+        emitted=emitted,
+        num_cut=0,
+        overlaps=shares if overlaps is None else overlaps,
+    )
+
+
+def play(schedule: AdaptiveSchedule, alpha: float, rounds: int, *, seed: int = 0, room: int = 1000) -> list[int]:
+    """Lengths of `rounds` rounds of drafts of which each token is kept with probability `alpha`."""
+    rng, lengths = np.random.default_rng(seed), []
+    for _ in range(rounds):
+        n = schedule.length(room, 1)
+        kept = int(np.argmin([*(rng.random(n) < alpha), False]))
+        schedule.saw(a_round(n, kept, (alpha,) * min(kept + 1, n)), drafted=[n], seconds=0.0)
+        lengths.append(n)
+    return lengths
+
+
+def test_curves_go_through_their_points_and_beyond() -> None:
+    """Linear between, the last slope beyond, level before the first and where the slope falls."""
+    curve = Curve.of({4: 6.0, 1: 3.0})
+    assert [curve(n) for n in (0, 1, 2, 4, 6)] == [3.0, 3.0, 4.0, 6.0, 8.0]
+    assert Curve(tokens=(1, 2), seconds=(3.0, 2.0))(5) == 2.0
+    assert Curve(tokens=(1,), seconds=(3.0,))(5) == 3.0
+    assert Curve.from_json(curve.to_json()) == curve
+    for tokens, seconds in [((), ()), ((1, 1), (1.0, 1.0)), ((-1,), (1.0,)), ((1,), (float("nan"),)), ((1,), (1.0, 2.0))]:
+        with pytest.raises(OptionError, match="`curve` must"):
+            Curve(tokens=tokens, seconds=seconds)
+
+
+def test_round_costs_add_up() -> None:
+    """Draft, one pass and the rest; a batch scores all its tokens in one pass and pays the rest as its plain pass grows."""
+    one = costs(0.3, 0.1, overhead=0.01)
+    assert one.plain == pytest.approx(1.01)
+    assert one.round(2) == pytest.approx(1.2 + 0.6 + 0.03)
+    assert one.round(2, 4) == pytest.approx(1.0 + 1.1 + (0.6 + 0.03) * 1.3)
+    assert one.cost_ratio == pytest.approx(0.3)
+    assert RoundCosts.from_json(one.to_json()) == one
+    with pytest.raises(OptionError, match="`batch` must be 1 or more, got 0"):
+        costs(batch=0)
+    with pytest.raises(OptionError, match="`open_per_token`"):
+        costs(open_per_token=-1.0)
+
+
+def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
+    """By position, pulled to the pooled share, older rounds counting less."""
+    seen = RunningAcceptance(3, guess=0.5, weight=2.0)
+    assert seen.chances() == pytest.approx([0.5, 0.25, 0.125])
+    for _ in range(200):
+        seen.saw([0.9, 0.2])
+    chances = seen.chances()
+    assert chances[0] == pytest.approx(0.9, abs=0.04)
+    assert chances[1] / chances[0] == pytest.approx(0.2, abs=0.04)
+    assert chances[2] / chances[1] == pytest.approx(0.55, abs=0.03)  # never seen there: what is usual elsewhere
+    for _ in range(60):
+        seen.saw([0.1])
+    assert seen.chances()[0] == pytest.approx(0.1, abs=0.1)
+
+
+@pytest.mark.parametrize(("alpha", "draft", "token"), [(0.9, 0.05, 0.05), (0.5, 0.05, 0.05), (0.8, 0.2, 0.1), (0.3, 0.02, 0.02)])
+def test_the_length_settles_at_the_best(alpha, draft, token) -> None:
+    """With a constant chance it ends within one of the length that maximises E/cost, or gives at least 98 % of it."""
+    lengths = play(adaptive(costs(draft, token)), alpha, 300)
+    rates = [(1 - alpha ** (n + 1)) / (1 - alpha) / (1 + n * (draft + token)) for n in range(LONGEST + 1)]
+    assert np.mean([rates[n] for n in lengths[100:]]) >= 0.98 * max(rates)
+
+
+@pytest.mark.parametrize("draft", [0.05, 0.3, 0.6])
+def test_what_does_not_pay_costs_next_to_nothing(draft) -> None:
+    """Drafts that are never kept: over 256 rounds the schedule loses under 3 % against plain decoding."""
+    schedule = adaptive(costs(draft, 0.05))
+    lengths = play(schedule, 0.0, 256)
+    lost = sum(n * (draft + 0.05) for n in lengths)
+    assert lost < 0.03 * 256
+    assert not schedule.report().active
+    assert "expected to give" in schedule.report().why
+
+
+def test_it_comes_back_when_the_text_changes() -> None:
+    """After 200 rounds in which nothing is kept, everything is: within 150 rounds it drafts nearly always."""
+    schedule = adaptive(costs(0.2, 0.05))
+    play(schedule, 0.0, 200)
+    assert np.mean([n > 0 for n in play(schedule, 1.0, 200)[150:]]) > 0.9
+    assert schedule.report().active
+
+
+def test_what_cannot_pay_is_never_tried() -> None:
+    """A draft step as dear as a plain one: not one draft, at any batch, and the report says why."""
+    schedule = adaptive(costs(1.0, 0.05), drafter="model:twin")
+    assert play(schedule, 1.0, 100) == [0] * 100
+    assert schedule.report().why == "model:twin cannot pay here, even if every drafted token were kept"
+
+
+def test_a_batch_changes_what_pays() -> None:
+    """Where scoring is nearly free for one sequence and not for eight, eight draft nothing."""
+    measured = RoundCosts(
+        score=Curve(tokens=(1, 8, 64), seconds=(1.0, 1.1, 16.0)),
+        draft=Curve(tokens=(0, 1), seconds=(0.0, 0.02)),
+        overhead=Curve(tokens=(0,), seconds=(0.0,)),
+    )
+    schedule = adaptive(measured)
+    assert schedule.length(100, 1) > 0
+    assert schedule.length(100, 8) == 0
+
+
+def test_reading_the_prompt_must_be_worth_it() -> None:
+    """A drafter that needs ten plain rounds to read the prompt is not opened for a short answer, but for a long one."""
+    measured = costs(0.1, 0.05, open_per_token=0.1)
+    assert adaptive(measured, num_prompt=100).length(8, 1) == 0
+    assert adaptive(measured, num_prompt=100).length(200, 1) > 0
+    assert adaptive(measured, num_prompt=0).length(8, 1) > 0
+
+
+def test_room_is_kept_to() -> None:
+    """Never more than may still be emitted, never more than the longest."""
+    schedule = adaptive(costs(0.0, 0.01), longest=5)
+    assert [schedule.length(room, 1) for room in (-1, 0, 1, 2, 5, 50)] == [0, 0, 1, 2, 5, 5]
+    with pytest.raises(OptionError, match="`longest` must be 1 or more, got 0"):
+        adaptive(costs(), longest=0)
+
+
+def test_rules_that_walk_are_learnt_from_what_was_kept() -> None:
+    """`counts`: overlaps are not what `match` and `coupled` accept by."""
+    by_count, by_overlap = adaptive(costs(), counts=True), adaptive(costs())
+    for schedule in (by_count, by_overlap):
+        for _ in range(30):
+            schedule.saw(a_round(2, 0, (0.9,)), drafted=[2], seconds=0.0)
+    assert not by_count.report().active
+    assert by_overlap.report().active
+
+
+def test_costs_follow_the_clock() -> None:
+    """Three rounds of a kind are believed, one is not; lengths not timed cost more as those timed were found to."""
+    running = RunningCosts(costs(0.1, 0.1))
+    for _ in range(3):
+        assert running.wants_plain(1)
+        assert running.rounds(2, 1) == pytest.approx([1.0, 1.2, 1.4])
+        running.saw([0], 2.0)
+    assert not running.wants_plain(1)
+    assert running.rounds(2, 1) == pytest.approx([2.0, 2.4, 2.8])  # a slow machine
+    running.saw([1], 50.0)
+    for _ in range(3):
+        running.saw([2], 4.0)
+    assert running.rounds(2, 1) == pytest.approx([2.0, 3.0, 4.0])  # and drafting dearer than measured
+    for _ in range(60):
+        running.saw([2, 1], 99.0)  # rounds that are not alike teach nothing
+        assert not running.wants_plain(1)
+    assert running.rounds(2, 2) == pytest.approx([running.measured.round(n, 2) for n in range(3)])
+    for _ in range(60):
+        running.saw([2], 4.0)
+    assert running.wants_plain(1)
+    fixed = RunningCosts(costs(0.1, 0.1), learns=False)
+    for _ in range(9):
+        fixed.saw([0], 9.0)
+    assert fixed.rounds(1, 1) == pytest.approx([1.0, 1.2])
+    assert not fixed.wants_plain(1)
+
+
+def test_a_draft_found_too_dear_on_the_way_is_turned_off() -> None:
+    """Measured cheap, but on the clock a drafted token costs more than it can give: soon plain."""
+    schedule = adaptive(costs(0.01, 0.01), learns=True)
+    lengths = []
+    for _ in range(120):
+        n = schedule.length(1000, 1)
+        schedule.saw(a_round(n, n), drafted=[n], seconds=1.0 + 1.5 * n)
+        lengths.append(n)
+    assert np.mean([n > 0 for n in lengths[60:]]) < 0.1
