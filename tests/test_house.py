@@ -33,7 +33,7 @@ HOUSE = [
     ["generation"],
     ["prompts"],
     ["comparison", "bench", "plan"],
-    ["fetch"],
+    ["fetch", "drafting"],
     ["loading"],
     ["cli"],
 ]
@@ -87,9 +87,9 @@ def test_import_is_light(module: str) -> None:
 def test_public_names() -> None:
     """What users may import is exactly this; adding a name is a decision."""
     assert sorted(headstart.__all__) == [
-        "Decoder", "Draft", "HeadstartError", "KeyedDraws", "LLM", "ModelDrafter", "NGramDrafter", "NoDrafter", "Options",
-        "Output", "RULES", "Request", "Row", "Sampling", "StreamDraws", "TableModel", "__version__", "compare", "decide",
-        "errors", "load", "overlap", "process", "residual", "softmax", "theory", "total_variation",
+        "CombinedDrafter", "Decoder", "Draft", "HeadstartError", "KeyedDraws", "LLM", "ModelDrafter", "NGramDrafter", "NoDrafter",
+        "Options", "Output", "RULES", "Request", "Row", "Sampling", "StreamDraws", "SuffixDrafter", "TableModel", "__version__",
+        "compare", "decide", "errors", "load", "overlap", "process", "residual", "softmax", "theory", "total_variation",
     ]  # fmt: skip
     for name in headstart.__all__:
         assert getattr(headstart, name) is not None

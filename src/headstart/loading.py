@@ -1,4 +1,4 @@
-"""Names, paths and hub ids → objects: the only place that knows every kind of model and drafter.
+"""Names, paths and hub ids → objects: the only place that knows every kind of model. Drafters by name are `drafting`'s.
 
 A reference (REF) is a known name (`smollm2`), a .gguf file, a folder in Hugging Face form, or a hub id `owner/name[@revision]`.
 Engines and their libraries are imported when a reference asks for them, never before.
@@ -13,9 +13,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart import fetch
-from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
-from headstart.errors import MissingExtraError, ModelError, OptionError, VocabularyMismatchError, did_you_mean
+from headstart import drafting, fetch
+from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 from headstart.generation import LLM
 from headstart.interfaces import Drafter, Model
 from headstart.text import Tokenizer, check_same_vocabulary
@@ -51,7 +50,8 @@ class _Opened:
 def load(
     target: str | os.PathLike[str] | Model = DEFAULT_TARGET,
     *,
-    drafter: str | Drafter = "auto",  # none, ngram, model:REF, auto, or any Drafter
+    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, A+B, auto, or any Drafter
+    memory: int = 0,  # tokens of earlier outputs that the drafter suffix looks through
     engine: str = "auto",
     dtype: str = "auto",
     device: str = "auto",
@@ -65,13 +65,13 @@ def load(
     Raises ModelError for what cannot be found or read, OptionError for what cannot be honoured, FetchError where a known model
     is not here and cannot be fetched, VocabularyMismatchError for a drafter model that means other tokens by the same ids."""
     _check_options(engine, dtype, device, threads, context)
-    _check_drafter(drafter)
+    wish = _wish(drafter, memory=memory)  # a wrong name is refused before minutes are spent on the target
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
         _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context)
-        return LLM(target, _drafter(drafter, target.vocab_size, None), target="custom")
+        return LLM(target, _guesser(drafter, wish, target.vocab_size, {}), target="custom")
 
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
@@ -79,16 +79,17 @@ def load(
     _engine(source, engine, dtype, device)
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
-    guess = _guess(drafter, source, tokenizer, offline, tell)
+    guesses = _guesses(wish, source, tokenizer, offline, tell)
     main = _opened(source, engine, dtype, device, threads, context, tell)
+    # A model that drafts for itself, or is named twice, is held once. The context asked for is the target's; a drafter that
+    # holds less stops drafting where its own ends.
+    held = {source.path: main.model}
+    for guess in guesses.values():
+        if guess.path not in held:
+            held[guess.path] = _opened(guess, engine, dtype, device, threads, None, tell).model
     width = min(main.model.vocab_size, tokenizer.vocab_size)
-    if guess is None:
-        guesser = _drafter(drafter, width, None)
-    elif guess.path == source.path:  # a model that drafts for itself is held once
-        guesser = _drafter(drafter, width, main.model)
-    else:
-        # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
-        guesser = _drafter(drafter, width, _opened(guess, engine, dtype, device, threads, None, tell).model)
+    models = {ref: held[guess.path] for ref, guess in guesses.items()}
+    guesser = _guesser(drafter, wish, width, models)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
 
 
@@ -111,45 +112,37 @@ def _is_int(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _check_drafter(drafter: str | Drafter) -> None:
-    """Refuse a wrong name before minutes are spent on the target."""
-    if not isinstance(drafter, str):
-        if isinstance(drafter, type) or not isinstance(drafter, Drafter):
-            raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
-    elif drafter == "model:":
-        raise OptionError("`drafter` model: needs a reference after the colon, e.g. model:smollm2")
-    elif drafter not in ("none", "ngram", "auto") and not drafter.startswith("model:"):
-        known = ("none", "ngram", "auto", "model:REF")
-        raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {drafter!r}{did_you_mean(drafter, known)}")
+def _wish(drafter: str | Drafter, *, memory: int) -> drafting.Wish | None:
+    """What a drafter's name asks for; None for a Drafter object."""
+    if isinstance(drafter, str):
+        return drafting.parse(drafter, memory=memory)
+    if isinstance(drafter, type) or not isinstance(drafter, Drafter):
+        raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
+    if memory:
+        raise OptionError(f"`memory` cannot be set for a drafter object, got {memory!r}; set it where the drafter is made")
+    return None
 
 
-def _guess(drafter: str | Drafter, target: _Source, tokenizer: Tokenizer, offline: bool, tell: Progress) -> _Source | None:
-    """Where a drafter model lies, its vocabulary checked; None for any other drafter."""
-    if not isinstance(drafter, str) or not drafter.startswith("model:"):
-        return None
-    source = _found(drafter.removeprefix("model:"), offline, tell)
-    if source.path != target.path:
-        tell(f"reading the tokenizer of {source.ref}", None)
-        check_same_vocabulary(tokenizer, _tokenizer(source))
-    return source
+def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model]) -> Drafter:
+    if isinstance(drafter, str):
+        assert wish is not None
+        return drafting.build(wish, width, models)
+    return drafter
 
 
-def _drafter(drafter: str | Drafter, width: int, model: Model | None) -> Drafter:
-    """`width`: tokens the target's rows are over; `model`: the one that a model:REF names."""
-    if not isinstance(drafter, str):
-        return drafter
-    if drafter == "none":
-        return NoDrafter()
-    if drafter in ("ngram", "auto"):
-        return NGramDrafter(width)
-    if model is None:
-        raise OptionError(f"`drafter` {drafter} needs a target given by name or path; pass a Drafter object instead")
-    if model.vocab_size < width:
-        raise VocabularyMismatchError(
-            f"`drafter` {drafter} has rows for {model.vocab_size} tokens, the target for {width}; "
-            "use a drafter of the same model family, or --drafter ngram"
-        )
-    return ModelDrafter(model, name=drafter)
+def _guesses(
+    wish: drafting.Wish | None, target: _Source, tokenizer: Tokenizer, offline: bool, tell: Progress
+) -> dict[str, _Source]:
+    """Where the models a drafter names lie, by reference, their vocabularies checked."""
+    sources: dict[str, _Source] = {}
+    for ref in (part.reference for part in (wish.parts if wish else ())):
+        if ref is None or ref in sources:
+            continue
+        sources[ref] = _found(ref, offline, tell)
+        if sources[ref].path != target.path:
+            tell(f"reading the tokenizer of {ref}", None)
+            check_same_vocabulary(tokenizer, _tokenizer(sources[ref]))
+    return sources
 
 
 def _found(ref: str, offline: bool, tell: Progress) -> _Source:

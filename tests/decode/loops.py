@@ -125,19 +125,23 @@ def forked(one: Request) -> Request:
     other.tokens, other.rounds, other.logprobs = list(one.tokens), list(one.rounds), list(one.logprobs)
     other.clock, other.schedule = copy.deepcopy(one.clock), copy.deepcopy(one.schedule)
     other.cache = one.cache.fork() if one.cache else None
-    drafts_with = getattr(one.draft_state, "cache", None)
-    shared = {id(drafts_with.model): drafts_with.model} if drafts_with is not None else {}
-    other.draft_state = copy.deepcopy(one.draft_state, shared)
+    other.draft_state = copy.deepcopy(one.draft_state, {id(model): model for model in _models(one.draft_state)})
     return other
+
+
+def _models(state: Any) -> list[TableModel]:
+    """The models a drafter's state refers to through its caches; a combined drafter's state is a tuple of states."""
+    if isinstance(state, tuple):
+        return [model for part in state for model in _models(part)]
+    cache = getattr(state, "cache", None)
+    return [] if cache is None else [cache.model]
 
 
 def _visible(state: Request) -> Any:
     """Everything the next round depends on: tokens, both caches, what drafter and schedule remember, what is known of noise."""
-    drafter = {} if state.draft_state is None else vars(state.draft_state)
-    remembered = {name: getattr(value, "tokens", value) for name, value in drafter.items()}
     noise = sorted(getattr(state.draws, "known", {}).items())
     opened = state.drafter_opened, state.drafter_behind, memory_of(state.schedule)
-    return tuple(state.tokens), state.cache.tokens, repr(remembered), tuple(noise), opened
+    return tuple(state.tokens), state.cache.tokens, repr(_remembered(state.draft_state)), tuple(noise), opened
 
 
 def memory_of(value: Any) -> Any:
@@ -145,6 +149,13 @@ def memory_of(value: Any) -> Any:
     if hasattr(value, "__dict__"):
         return repr({name: memory_of(inner) for name, inner in vars(value).items()})
     return repr(value)
+
+
+def _remembered(state: Any) -> Any:
+    if isinstance(state, tuple):
+        return [_remembered(part) for part in state]
+    drafter = {} if state is None else vars(state)
+    return {name: getattr(value, "tokens", value) for name, value in drafter.items()}
 
 
 def random_model(seed: int, vocab: int = 3, order: int = 1, zeros: float = 0.0, **more: Any) -> TableModel:

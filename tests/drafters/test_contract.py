@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headstart.decode import Decoder
-from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.interfaces import Context
 from headstart.probs import SamplingProcessor
@@ -23,6 +23,13 @@ DRAFTERS = {
     "model": lambda: ModelDrafter(random_model(1, VOCAB, order=2)),
     "model with zeros": lambda: ModelDrafter(random_model(2, VOCAB, zeros=0.4)),
     "model with a short context": lambda: ModelDrafter(random_model(3, VOCAB, context_limit=9)),
+    "suffix": lambda: SuffixDrafter(VOCAB),
+    "suffix that looks two back": lambda: SuffixDrafter(VOCAB, factor=0.5, offset=2.5, max_match=2),
+    "ngram+model": lambda: CombinedDrafter(NGramDrafter(VOCAB), ModelDrafter(random_model(1, VOCAB, order=2))),
+    "suffix+none": lambda: CombinedDrafter(SuffixDrafter(VOCAB), NoDrafter()),
+    "short model+ngram+model": lambda: CombinedDrafter(
+        ModelDrafter(random_model(3, VOCAB, context_limit=5)), NGramDrafter(VOCAB), ModelDrafter(random_model(1, VOCAB))
+    ),
 }
 every_drafter = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
 
@@ -154,7 +161,7 @@ def test_it_drafts_at_all(make) -> None:
     drafter = make()
     (one,) = finished(Decoder(random_model(5, VOCAB), drafter), request((0, 1), vocab=VOCAB, max_tokens=60))
     assert (one.stats.num_drafted > 0) == (drafter.name != "none")
-    assert drafter.name in ("none", "ngram", "model")
+    assert set(drafter.name.split("+")) <= {"none", "ngram", "model", "suffix"}
 
 
 class _Around:

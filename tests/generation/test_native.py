@@ -31,6 +31,10 @@ def drafters(native: LLM) -> dict[str, Any]:
         "ngram": headstart.NGramDrafter(native.vocab_size),
         "eager": headstart.NGramDrafter(native.vocab_size, min_match=1),
         "self": headstart.ModelDrafter(native.model),
+        "suffix": headstart.SuffixDrafter(native.vocab_size, memory=4000),
+        "suffix+self": headstart.CombinedDrafter(
+            headstart.SuffixDrafter(native.vocab_size), headstart.ModelDrafter(native.model)
+        ),
     }
 
 
@@ -47,6 +51,18 @@ def test_greedy_is_plain_greedy_on_fifty_prompts(native: LLM, drafters: dict[str
     assert accepted > 500, "too little was drafted to prove anything"
 
 
+@pytest.mark.parametrize("kind", ["suffix", "suffix+self"])
+def test_lookups_and_combinations_are_plain_greedy(native: LLM, drafters: dict[str, Any], kind: str) -> None:
+    """Suffix decoding, with a memory that other prompts write, and a lookup before a model: plain decoding's tokens."""
+    ask: dict[str, Any] = {"temperature": 0, "max_tokens": 64}
+    accepted = 0
+    for prompt in PROMPTS[::3]:
+        out = native.with_drafter(drafters[kind]).generate(prompt, gamma=6, **ask)
+        assert out.token_ids == native.generate(prompt, **ask).token_ids, prompt
+        accepted += out.stats.num_accepted
+    assert accepted > 100, "too little was drafted to prove anything"
+
+
 @pytest.mark.parametrize("gamma", [1, 3, 8])
 def test_a_model_draft_is_plain_greedy(native: LLM, drafters: dict[str, Any], gamma: int) -> None:
     """The model drafting for itself: the same tokens, and every single draft accepted."""
@@ -57,7 +73,7 @@ def test_a_model_draft_is_plain_greedy(native: LLM, drafters: dict[str, Any], ga
         assert out.stats.num_rejections == 0
 
 
-@pytest.mark.parametrize("kind", ["ngram", "eager", "self"])
+@pytest.mark.parametrize("kind", ["ngram", "eager", "self", "suffix"])
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 40, "repetition_penalty": 1.2}, {"min_p": 0.05}])
 def test_coupled_text_does_not_depend_on_the_drafter(
     native: LLM, drafters: dict[str, Any], kind: str, options: dict[str, Any]

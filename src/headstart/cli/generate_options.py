@@ -47,7 +47,15 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="D",
-            help="Who guesses: none, ngram, model:REF or auto (ngram).",
+            help="Who guesses: none, ngram, suffix, model:REF, auto (ngram), or A+B: A where it has a guess, else B.",
+        ),
+        click.option(
+            "--memory",
+            type=int,
+            default=0,
+            show_default="off",
+            metavar="N",
+            help="Let suffix also look through the last N tokens of this process's earlier outputs.",
         ),
         click.option(
             "--gamma",

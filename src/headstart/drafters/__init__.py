@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from headstart.drafters.combined import CombinedDrafter
 from headstart.drafters.model import ModelDrafter
 from headstart.drafters.ngram import NGramDrafter
 from headstart.drafters.none import NoDrafter
+from headstart.drafters.suffix import SuffixDrafter
 
-__all__ = ["ModelDrafter", "NGramDrafter", "NoDrafter"]
+__all__ = ["CombinedDrafter", "ModelDrafter", "NGramDrafter", "NoDrafter", "SuffixDrafter"]

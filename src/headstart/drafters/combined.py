@@ -1,0 +1,57 @@
+"""Several drafters in order: the first that proposes anything wins the round (`ngram+model:REF`).
+
+Cheap lookups come first, models behind them; a model is not run in rounds that a lookup has won, and catches up when it is its
+turn. Whether an earlier drafter proposes may depend on the text so far and on nothing else, as for any drafter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from headstart.errors import OptionError
+from headstart.interfaces import Context, Drafter, Draws
+from headstart.records import Draft
+from headstart.rows import FloatArray
+
+__all__ = ["CombinedDrafter"]
+
+
+@final
+class CombinedDrafter:
+    """Asks `drafters` one after the other, each only for the sequences nobody before it had a draft for."""
+
+    def __init__(self, *drafters: Drafter) -> None:
+        if len(drafters) < 2:
+            raise OptionError(f"`drafters` must be two or more to be combined, got {len(drafters)}")
+        self._drafters = drafters
+        self.name = "+".join(drafter.name for drafter in drafters)
+
+    def open(self, contexts: Sequence[Context]) -> list[tuple[Any, ...]]:
+        """For each sequence one state of every drafter."""
+        opened = [drafter.open(contexts) for drafter in self._drafters]
+        return list(zip(*opened, strict=True))
+
+    def propose(
+        self, states: Sequence[tuple[Any, ...]], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """The first draft that is not empty, for each sequence."""
+        drafts = [Draft() for _ in states]
+        for place, drafter in enumerate(self._drafters):
+            waiting = [i for i, budget in enumerate(budgets) if budget > 0 and not len(drafts[i])]
+            if not waiting:
+                break
+            made = drafter.propose(
+                [states[i][place] for i in waiting],
+                [contexts[i] for i in waiting],
+                [budgets[i] for i in waiting],
+                [draws[i] for i in waiting],
+            )
+            for i, draft in zip(waiting, made, strict=True):
+                drafts[i] = draft
+        return drafts
+
+    def commit(self, state: tuple[Any, ...], tokens: Sequence[int], features: FloatArray | None) -> None:
+        """Bring every drafter to the emitted tokens."""
+        for drafter, own in zip(self._drafters, state, strict=True):
+            drafter.commit(own, tokens, features)

@@ -1,0 +1,104 @@
+"""Drafters by name: what `--drafter` may say, and the drafter it means.
+
+    none | auto | ngram | suffix | model:REF | A+B (the first that proposes wins)
+
+It knows every kind of drafter and what each needs. It does not know how a reference becomes a model: that is `loading`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
+from headstart.errors import OptionError, VocabularyMismatchError, did_you_mean
+from headstart.interfaces import Drafter, Model
+
+__all__ = ["Part", "Wish", "build", "parse"]
+
+_WORDS = ("none", "auto", "ngram", "suffix")
+_PREFIXES = {"model": "a reference after the colon, e.g. model:smollm2"}
+_KNOWN = (*_WORDS, *(f"{prefix}:REF" for prefix in _PREFIXES))
+# A file's name may hold a plus sign too: one that begins another drafter divides.
+_PLUS = re.compile(rf"\+(?=(?:{'|'.join(_WORDS)})(?:\+|$)|(?:{'|'.join(_PREFIXES)}):)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One drafter of a name: `model:smollm2` is kind model, argument smollm2."""
+
+    kind: str
+    argument: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it was written."""
+        return f"{self.kind}:{self.argument}" if self.argument else self.kind
+
+    @property
+    def reference(self) -> str | None:
+        """The model it names, if it names one."""
+        return self.argument if self.kind == "model" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """A drafter as asked for, its options checked."""
+
+    parts: tuple[Part, ...]
+    memory: int = 0  # tokens of earlier outputs that `suffix` looks through
+
+    @property
+    def name(self) -> str:
+        """As it was written."""
+        return "+".join(part.name for part in self.parts)
+
+
+def parse(name: str, *, memory: object = 0) -> Wish:
+    """What a drafter's name and its options ask for. Raises OptionError for unknown names and options nothing would use."""
+    parts = tuple(_part(each, name) for each in _PLUS.split(name))
+    if len(parts) > 1 and any(part.kind == "none" for part in parts):
+        raise OptionError(f"`drafter` none cannot be combined, got {name!r}; leave it out")
+    if not isinstance(memory, Integral) or isinstance(memory, bool) or memory < 0 or memory == 1:
+        raise OptionError(f"`memory` must be a number of tokens, 2 or more, or 0 for none, got {memory!r}")
+    if memory and not any(part.kind == "suffix" for part in parts):
+        raise OptionError(f"`memory` is for the drafter suffix, got memory {memory} with --drafter {name}; use --drafter suffix")
+    return Wish(parts=parts, memory=int(memory))
+
+
+def _part(text: str, name: str) -> Part:
+    kind, colon, argument = text.partition(":")
+    if colon and kind in _PREFIXES:
+        if not argument:
+            raise OptionError(f"`drafter` {kind}: needs {_PREFIXES[kind]}, got {name!r}")
+        return Part(kind=kind, argument=argument)
+    if text in _WORDS:
+        return Part(kind=text)
+    known = (*_KNOWN, "A+B")
+    raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {name!r}{did_you_mean(text, _KNOWN)}")
+
+
+def build(wish: Wish, width: int, models: Mapping[str, Model]) -> Drafter:
+    """The drafter. `width`: tokens the target's rows are over; `models`: by the reference that names them."""
+    made = [_made(part, wish, width, models) for part in wish.parts]
+    return made[0] if len(made) == 1 else CombinedDrafter(*made)
+
+
+def _made(part: Part, wish: Wish, width: int, models: Mapping[str, Model]) -> Drafter:
+    if part.kind == "none":
+        return NoDrafter()
+    if part.kind in ("ngram", "auto"):
+        return NGramDrafter(width)
+    if part.kind == "suffix":
+        return SuffixDrafter(width, memory=wish.memory)
+    if part.argument not in models:
+        raise OptionError(f"`drafter` {part.name} needs a target given by name or path; pass a Drafter object instead")
+    model = models[part.argument]
+    if model.vocab_size < width:
+        raise VocabularyMismatchError(
+            f"`drafter` {part.name} has rows for {model.vocab_size} tokens, the target for {width}; "
+            "use a drafter of the same model family, or --drafter ngram"
+        )
+    return ModelDrafter(model, name=part.name)

@@ -1,0 +1,94 @@
+"""Combined drafters: who is asked, who wins, and that everybody is kept up to date."""
+
+from __future__ import annotations
+
+import pytest
+
+from headstart.decode import Decoder
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter
+from headstart.draws import StreamDraws
+from headstart.errors import OptionError
+from headstart.records import Draft
+from tests.decode.loops import finished, random_model, request
+from tests.drafters.test_contract import context
+
+VOCAB = 4
+
+
+class Told:
+    """Proposes a given draft for texts of the given lengths; remembers whom it was asked about and what was committed."""
+
+    def __init__(self, name: str, token: int, lengths: set[int]) -> None:
+        self.name, self._token, self._lengths = name, token, lengths
+        self.asked: list[list[tuple[list[int], int]]] = []
+        self.committed: list[list[int]] = []
+
+    def open(self, contexts):
+        return [None for _ in contexts]
+
+    def propose(self, states, contexts, budgets, draws):
+        self.asked.append([(list(one.tokens), budget) for one, budget in zip(contexts, budgets, strict=True)])
+        return [
+            Draft.points([self._token] * budget, VOCAB) if len(one.tokens) in self._lengths else Draft()
+            for one, budget in zip(contexts, budgets, strict=True)
+        ]
+
+    def commit(self, state, tokens, features):
+        self.committed.append(list(tokens))
+
+
+def test_the_first_that_proposes_wins_for_each_sequence() -> None:
+    """Texts of 1, 2, 3 tokens: the first drafter knows 1, the second 1 and 2; each is asked only about what is left."""
+    first, second, third = Told("a", 1, {1}), Told("b", 2, {1, 2}), Told("c", 3, {9})
+    drafter = CombinedDrafter(first, second, third)
+    many = [context([0]), context([0, 0]), context([0, 0, 0]), context([0])]
+    drafts = drafter.propose(drafter.open(many), many, [2, 3, 1, 0], [StreamDraws(0)] * 4)
+    assert [draft.tokens for draft in drafts] == [(1, 1), (2, 2, 2), (), ()]
+    assert first.asked == [[([0], 2), ([0, 0], 3), ([0, 0, 0], 1)]]
+    assert second.asked == [[([0, 0], 3), ([0, 0, 0], 1)]]
+    assert third.asked == [[([0, 0, 0], 1)]]
+
+
+def test_nobody_is_asked_once_everybody_has_a_draft() -> None:
+    """The drafters behind a winner do not run."""
+    first, second = Told("a", 1, {1}), Told("b", 2, {1})
+    drafter = CombinedDrafter(first, second)
+    drafter.propose(drafter.open([context([0])]), [context([0])], [2], [StreamDraws(0)])
+    assert second.asked == []
+
+
+def test_everybody_sees_every_commit() -> None:
+    """Also those who did not propose."""
+    first, second = Told("a", 1, {1, 2, 3, 4}), Told("b", 2, set())
+    finished(Decoder(random_model(1, VOCAB), CombinedDrafter(first, second)), request((0,), vocab=VOCAB, max_tokens=6))
+    assert first.committed == second.committed
+    assert len(first.committed[-1]) == 7
+
+
+def test_a_model_behind_a_lookup_catches_up() -> None:
+    """What is drafted when it is the model's turn is what the model alone drafts there."""
+    model = random_model(2, VOCAB, order=2)
+    one = request((0, 1), vocab=VOCAB, gamma=3, max_tokens=80, seed=3)
+    decoder = Decoder(random_model(1, VOCAB), CombinedDrafter(NGramDrafter(VOCAB, min_match=3), ModelDrafter(model)))
+    decoder.begin([one])
+    turns = 0
+    while not one.done:
+        lookup, own = one.draft_state
+        was_behind = len(own.held) < len(one.tokens) - 2
+        decoder.round([one])
+        assert list(own.cache.tokens) == own.held == one.tokens[: len(own.held)]
+        assert lookup.tokens == one.tokens
+        turns += was_behind and len(own.held) >= len(one.tokens) - 2
+    assert turns > 3
+
+
+def test_its_name_says_who_it_is() -> None:
+    """`A+B`, as it is asked for."""
+    assert CombinedDrafter(NGramDrafter(VOCAB), ModelDrafter(random_model(1), name="model:x")).name == "ngram+model:x"
+
+
+@pytest.mark.parametrize("drafters", [(), (NoDrafter(),)])
+def test_one_alone_is_refused(drafters) -> None:
+    """There is nothing to combine."""
+    with pytest.raises(OptionError, match="`drafters` must be two or more"):
+        CombinedDrafter(*drafters)
