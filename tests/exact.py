@@ -158,9 +158,14 @@ def drafts(draft: Chain, gamma: int, ends: Ends | None = None) -> Iterator[tuple
     return every(run)
 
 
+def target_rows(target: Chain, draft: Draft) -> list[Row]:
+    """[nodes + 1]: the target's row after each node's own path."""
+    return [target(draft.path_tokens(node)) for node in range(len(draft) + 1)]
+
+
 def judged(rule: Rule, target: Chain, draft: Draft) -> Iterator[tuple[float, int, int]]:
-    """(probability, number kept, extra token) for every outcome of a rule's stated law on one draft."""
-    rows = [target(draft.tokens[:place]) for place in range(len(draft) + 1)]
+    """(probability, node stopped at, extra token) for every outcome of a rule's stated law on one draft."""
+    rows = target_rows(target, draft)
     for kept, chance in enumerate(rule.outcome_probs(rows, draft)):
         assert chance >= 0, f"{rule.name} states a negative probability, {chance}"
         if chance > 0:
@@ -173,7 +178,7 @@ def emitted_law(rule: Rule, target: Chain, weighted: Iterator[tuple[float, Draft
     law: dict[Tokens, float] = defaultdict(float)
     for weight, draft in weighted:
         for chance, kept, token in judged(rule, target, draft):
-            law[(*draft.tokens[:kept], token)] += weight * chance
+            law[(*draft.path_tokens(kept), token)] += weight * chance
     return dict(law)
 
 
@@ -184,7 +189,12 @@ def round_law(rule: Rule, target: Chain, draft: Chain, gamma: int, ends: Ends | 
 
 def mean_accepted(rule: Rule, target: Chain, draft: Chain, gamma: int) -> float:
     """E[number of drafted tokens kept]."""
-    return sum(w * chance * kept for w, d in drafts(draft, gamma) for chance, kept, _ in judged(rule, target, d))
+    return mean_depth(rule, target, drafts(draft, gamma))
+
+
+def mean_depth(rule: Rule, target: Chain, weighted: Iterator[tuple[float, Draft]]) -> float:
+    """E[length of the path kept], over the given drafts."""
+    return sum(w * chance * len(d.path(node)) for w, d in weighted for chance, node, _ in judged(rule, target, d))
 
 
 def distance(one: dict[Any, float], other: dict[Any, float]) -> float:

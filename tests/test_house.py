@@ -21,6 +21,7 @@ PACKAGE = ROOT / "src" / "headstart"
 HOUSE = [
     ["errors"],
     ["rows"],
+    ["drafts", "shapes"],
     ["records"],
     ["interfaces"],
     ["probs"],
@@ -28,6 +29,7 @@ HOUSE = [
     ["theory"],
     ["plots"],
     ["verify", "drafters", "models", "schedule"],
+    ["target_rows"],
     ["decode"],
     ["text"],
     ["generation"],

@@ -191,4 +191,4 @@ def test_a_round_knows_what_it_was() -> None:
     assert not Round(draft=(1, 2), num_accepted=2, emitted=(1, 2, 5), num_cut=0).rejected
     assert not Round(draft=(), num_accepted=0, emitted=(5,), num_cut=0).rejected
     assert Round(draft=(1, 2), num_accepted=0, emitted=(3,), num_cut=0).num_drafted == 2
-    assert Decision(num_accepted=1, token=3) == Decision(num_accepted=1, token=3)
+    assert Decision(node=1, num_accepted=1, token=3) == Decision(node=1, num_accepted=1, token=3)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, Protocol
 
-import numpy as np
-
-from headstart.errors import InputError, ModelError, RowError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Schedule, Scores
-from headstart.probs import SamplingProcessor, overlap
+from headstart.errors import InputError, ModelError, OptionError, RowError
+from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Schedule, Scores, TreeDrafter
+from headstart.probs import SamplingProcessor
 from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
-from headstart.rows import FloatArray, Row
+from headstart.rows import FloatArray
+from headstart.shapes import Shape
+from headstart.target_rows import TargetRows, covered, token_logprobs
 from headstart.verify import decide
 
 __all__ = ["Decoder", "EndTokens", "Request", "Stopper"]
@@ -55,15 +55,18 @@ class Request:
         max_tokens: int,
         gamma: int = DEFAULT_GAMMA,
         schedule: Schedule | None = None,  # None: drafts of `gamma` tokens
+        tree: Shape | None = None,  # draft trees of this shape instead of chains
         stopper: Stopper | None = None,
         num_logprobs: int | None = None,  # alternatives to report; None: no logprobs
     ) -> None:
         if not len(prompt):
             raise InputError("the prompt holds no tokens; give at least one word")
+        if schedule is not None and tree is not None:
+            raise OptionError(f"`schedule` sets the length of chains, got {tree} to draft as well; give one of the two")
         self.num_prompt = len(prompt)
         self.tokens = list(prompt)  # prompt + output
         self.rule, self.draws, self.processor = rule, draws, processor
-        self.max_tokens, self.gamma, self.schedule = max_tokens, gamma, schedule
+        self.max_tokens, self.gamma, self.schedule, self.tree = max_tokens, gamma, schedule, tree
         self.stopper: Stopper = stopper or EndTokens()
         self.num_logprobs = num_logprobs
         self.rounds: list[Round] = []
@@ -132,6 +135,7 @@ class Decoder:
         if not live:
             return
         scores: list[Scores] = []
+        sources: list[list[int]] = []  # of each request judged: the node at which each emitted token was drawn
         budgets = [self._budget(request, len(live)) for request in live]
         self._ready(live, budgets)
         start = self._clock()
@@ -139,15 +143,15 @@ class Decoder:
             try:
                 with _timed(live, "draft"):
                     drafts = self._drafts(live, budgets)
-                asks = [Ask(cache=_cache(r), tokens=[r.tokens[-1], *d.tokens]) for r, d in zip(live, drafts, strict=True)]
+                asks = [_ask(request, draft) for request, draft in zip(live, drafts, strict=True)]
                 with _timed(live, "score"):
                     scores = self.model.score(asks)
                 with _timed(live, "verify"):
                     for request, draft, scored in zip(live, drafts, scores, strict=True):
-                        self._judge(request, draft, scored)
+                        sources.append(self._judge(request, draft, scored))
             finally:
                 # Commits what was emitted; after a failure, takes back what was not.
-                self._commit(live, budgets, scores)
+                self._commit(live, budgets, scores, sources)
         seconds, drafted = self._clock() - start, [len(draft) for draft in drafts]
         for request in live:
             if request.schedule is not None:
@@ -182,36 +186,49 @@ class Decoder:
                 request.drafter_behind = False
 
     def _drafts(self, live: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
-        """What the drafter proposes. Raises ModelError where it goes past its budget or over another vocabulary."""
+        """What the drafter proposes: chains, and trees where they are asked for. Raises ModelError for drafts it may not make."""
         drafts = [Draft()] * len(live)
-        asked = [i for i, request in enumerate(live) if _drafts_in(request, budgets[i])]
-        if asked:
-            proposed = self.drafter.propose(
-                [live[i].draft_state for i in asked],
-                [live[i].context for i in asked],
-                [budgets[i] for i in asked],
-                [live[i].draws for i in asked],
+        chains = [i for i, request in enumerate(live) if request.tree is None and _drafts_in(request, budgets[i])]
+        if chains:
+            proposed = self.drafter.propose(*_seen([live[i] for i in chains]), [budgets[i] for i in chains], _draws(live, chains))
+            for i, draft in zip(chains, proposed, strict=True):
+                drafts[i] = self._checked(draft, live[i], budgets[i], budgets[i])
+        shapes = {i: shape for i, request in enumerate(live) if (shape := self._shape(request)) is not None}
+        if shapes:
+            if not isinstance(self.drafter, TreeDrafter):
+                raise OptionError(f"`tree` needs a drafter that grows trees, got {self.drafter.name!r}; drop --tree for chains")
+            proposed = self.drafter.propose_trees(
+                *_seen([live[i] for i in shapes]), list(shapes.values()), _draws(live, list(shapes))
             )
-            for i, draft in zip(asked, proposed, strict=True):
-                drafts[i] = draft
-        for request, draft, budget in zip(live, drafts, budgets, strict=True):
-            if len(draft) > budget:
-                raise ModelError(f"drafter {self.drafter.name!r} proposed {len(draft)} tokens where {budget} were allowed")
-            if any(row.vocab_size != request.processor.vocab_size for row in draft.rows):
-                raise ModelError(
-                    f"drafter {self.drafter.name!r} proposed rows over {draft.rows[0].vocab_size} tokens, "
-                    f"the target's rows are over {request.processor.vocab_size}; see Context.processor.vocab_size"
-                )
+            for (i, shape), draft in zip(shapes.items(), proposed, strict=True):
+                drafts[i] = self._checked(draft, live[i], shape.depth, shape.nodes)
         return drafts
 
-    def _commit(self, live: Sequence[Request], budgets: Sequence[int], scores: Sequence[Scores]) -> None:
+    def _checked(self, draft: Draft, request: Request, depth: int, nodes: int) -> Draft:
+        """`draft`, which must keep to its room and to the target's vocabulary."""
+        if draft.depth > depth or len(draft) > nodes:
+            size = f"{len(draft)} tokens" if draft.parents is None else f"a tree of {len(draft)} tokens, {draft.depth} deep,"
+            room = f"{depth}" if depth == nodes else f"{nodes} tokens, {depth} deep,"
+            raise ModelError(f"drafter {self.drafter.name!r} proposed {size} where {room} were allowed")
+        if any(row.vocab_size != request.processor.vocab_size for row in draft.rows):
+            raise ModelError(
+                f"drafter {self.drafter.name!r} proposed rows over {draft.rows[0].vocab_size} tokens, "
+                f"the target's rows are over {request.processor.vocab_size}; see Context.processor.vocab_size"
+            )
+        return draft
+
+    def _commit(
+        self, live: Sequence[Request], budgets: Sequence[int], scores: Sequence[Scores], sources: Sequence[list[int]]
+    ) -> None:
         """Bring the target's caches and the drafter's states to the emitted tokens."""
         for request in live:
             cache = _cache(request)
             cache.rewind(min(cache.length, len(request.tokens) - 1))
         with _timed(live, "draft"):
             for place, request in enumerate(live):
-                features = scores[place].features if scores else None
+                features = scores[place].features if place < len(sources) else None
+                if features is not None:
+                    features = features[sources[place]]
                 # Features cannot be had later: whoever reads them is told of plain rounds too.
                 if _drafts_in(request, budgets[place]) or (request.drafter_opened and features is not None):
                     self.drafter.commit(request.draft_state, request.tokens, features)
@@ -219,39 +236,55 @@ class Decoder:
                     request.drafter_behind = request.drafter_opened
 
     def _budget(self, request: Request, batch: int) -> int:
-        """How many tokens may be drafted: one less than may still be emitted, for the extra token. A stopping time."""
+        """How long a path may be drafted: one less than may still be emitted, for the extra token. A stopping time."""
         room = min(request.max_tokens + request.num_prompt, self.model.context_limit) - len(request.tokens) - 1
-        return min(request.gamma, room) if request.schedule is None else min(request.schedule.length(room, batch), room)
+        if request.schedule is not None:
+            return min(request.schedule.length(room, batch), room)
+        return min(request.gamma if request.tree is None else request.tree.depth, room)
 
-    def _judge(self, request: Request, draft: Draft, scored: Scores) -> None:
-        """Decide one draft, cut at the first stop and record the round."""
-        rows = _TargetRows(request, draft, scored.logits)
+    def _shape(self, request: Request) -> Shape | None:
+        """The tree to draft, cut to what may still be emitted and to what the cache can hold; None where that is nothing."""
+        if request.tree is None:
+            return None
+        return request.tree.fitted(self._budget(request, 1), self.model.context_limit - len(request.tokens))
+
+    def _judge(self, request: Request, draft: Draft, scored: Scores) -> list[int]:
+        """Decide one draft, cut at the first stop and record the round. Returns the node each emitted token was drawn at."""
+        rows = TargetRows(request.tokens, request.processor, draft, scored.logits)
         decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
-        fault = rows.fault(decision.num_accepted)
+        path = [0, *draft.path(decision.node)]
+        fault = rows.fault(path)
         # Tokens kept before a fault are the target's own: they are emitted, and may end the sequence before the fault is met.
-        num_accepted = decision.num_accepted if fault is None else fault.place
-        decided = [*draft.tokens[:num_accepted], *((decision.token,) if fault is None else ())]
-        judged = min(len(decided), len(draft))
-        overlaps = tuple(overlap(rows[i], draft.rows[i]) for i in range(judged))
-        emitted = self._emit(request, decided, scored.logits)
+        if fault is not None:
+            path = path[: fault.place + 1]
+        decided = [*(draft.tokens[node - 1] for node in path[1:]), *((decision.token,) if fault is None else ())]
+        overlaps = tuple(covered(rows[node], draft, node) for node in path[: len(decided)] if draft.children(node))
+        if draft.parents is not None:
+            _cache(request).keep(path)  # before anything is emitted: whatever happens then, the cache is one chain
+        emitted = self._emit(request, decided, path, scored.logits)
         if fault is not None and not request.finish_reason:
             request.error = RowError(f"no token can be drawn at output position {len(request.output)}: {fault.error}")
         request.rounds.append(
             Round(
                 draft=draft.tokens,
-                num_accepted=num_accepted,
+                num_accepted=len(path) - 1,
                 emitted=tuple(emitted),
-                num_cut=num_accepted + 1 - len(emitted),
+                num_cut=len(path) - len(emitted),
                 overlaps=overlaps,
+                parents=draft.parents,
+                path=None if draft.parents is None else tuple(node - 1 for node in path[1:]),
             )
         )
+        return path[: len(emitted)]
 
-    def _emit(self, request: Request, decided: Sequence[int], logits: FloatArray) -> list[int]:
-        """Append decided tokens up to the first stop; whatever comes first in the text names the finish reason."""
+    def _emit(self, request: Request, decided: Sequence[int], path: Sequence[int], logits: FloatArray) -> list[int]:
+        """Append decided tokens, each drawn at its node of `path`, up to the first stop; what comes first in the text names the
+        finish reason."""
         emitted = []
-        for place, token in enumerate(decided):
+        for token, node in zip(decided, path, strict=False):  # the node of a fault emits nothing
             if request.num_logprobs is not None:
-                request.logprobs.append(_token_logprobs(request, token, logits[place]))
+                count = request.num_logprobs
+                request.logprobs.append(token_logprobs(request.processor, request.tokens, token, logits[node], count))
             request.tokens.append(token)
             emitted.append(token)
             if request.stopper.stops(token):
@@ -261,54 +294,6 @@ class Decoder:
             if request.finish_reason:
                 break
         return emitted
-
-
-class _Fault(NamedTuple):
-    """A row no token can be drawn from."""
-
-    place: int  # the drafted tokens before it
-    error: RowError
-
-
-class _TargetRows(Sequence[Row]):
-    """The target's rows of one draft, made when first looked at: row i's history is the prefix and X_1 … X_i.
-
-    A row nothing can be drawn from is a fault only if its position is really visited, which is known after deciding. Until
-    then a stand-in takes its place; it cannot change the law anywhere else."""
-
-    def __init__(self, request: Request, draft: Draft, logits: FloatArray) -> None:
-        self._request, self._draft, self._logits = request, draft, logits
-        self._rows: dict[int, Row] = {}
-        self._faults: dict[int, _Fault] = {}
-
-    def __len__(self) -> int:
-        return len(self._draft) + 1
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place not in self._rows:
-            self._rows[place] = self._made(place)
-        return self._rows[place]
-
-    def _made(self, place: int) -> Row:
-        history = [*self._request.tokens, *self._draft.tokens[:place]]
-        try:
-            return self._request.processor.row(history, self._logits[place])
-        except RowError as error:
-            self._faults[place] = _Fault(place, error)
-            if place < len(self._draft):
-                return self._draft.rows[place]
-            return Row.point(0, self._request.processor.vocab_size)
-
-    def fault(self, num_accepted: int) -> _Fault | None:
-        """The first fault among the rows a kept token, or the extra one, was drawn from."""
-        return self._faults[min(self._faults)] if self._faults and min(self._faults) <= num_accepted else None
 
 
 class _Clock:
@@ -343,18 +328,21 @@ def _drafts_in(request: Request, budget: int) -> bool:
     return request.schedule is None or budget > 0
 
 
+def _ask(request: Request, draft: Draft) -> Ask:
+    """The last token and the draft after it: a node of the draft is a place in the ask."""
+    parents = None if draft.parents is None else [-1, *(parent + 1 for parent in draft.parents)]
+    return Ask(cache=_cache(request), tokens=[request.tokens[-1], *draft.tokens], parents=parents)
+
+
+def _seen(requests: Sequence[Request]) -> tuple[list[Any], list[Context]]:
+    """What a drafter is shown: its states and their contexts."""
+    return [request.draft_state for request in requests], [request.context for request in requests]
+
+
+def _draws(live: Sequence[Request], places: Sequence[int]) -> list[Draws]:
+    return [live[i].draws for i in places]
+
+
 def _cache(request: Request) -> Cache:
     assert request.cache is not None, "a round before begin()"
     return request.cache
-
-
-def _token_logprobs(request: Request, token: int, logits: FloatArray) -> TokenLogprobs:
-    logprobs = request.processor.logprobs(request.tokens, logits)
-    count = min(request.num_logprobs or 0, logprobs.size)
-    top: tuple[tuple[int, float], ...] = ()
-    if count:
-        reach = np.partition(logprobs, logprobs.size - count)[logprobs.size - count]
-        near = np.flatnonzero((logprobs >= reach) & np.isfinite(logprobs))
-        likeliest = near[np.argsort(-logprobs[near], kind="stable")[:count]]
-        top = tuple((int(i), float(logprobs[i])) for i in likeliest)
-    return TokenLogprobs(token=token, logprob=float(logprobs[token]), top=top)

@@ -11,8 +11,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from headstart.records import Draft, Round
 from headstart.rows import FloatArray, Row
+from headstart.shapes import Shape
 
-__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Schedule", "Scores"]
+__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Schedule", "Scores", "TreeDrafter"]
 
 
 class Cache(Protocol):
@@ -105,23 +106,39 @@ class Drafter(Protocol):
         How many may depend on rows and on earlier tokens of the draft, never on the token just drawn."""
 
     def commit(self, state: Any, tokens: Sequence[int], features: FloatArray | None) -> None:
-        """`tokens`: prompt + output after the round; forget whatever of the draft is not among them."""
+        """`tokens`: prompt + output after the round; forget whatever of the draft is not among them.
+
+        `features`: [emitted, hidden], where the model gives any: what each emitted token was drawn from."""
+
+
+@runtime_checkable
+class TreeDrafter(Drafter, Protocol):
+    """A drafter that can also guess several continuations at once."""
+
+    def propose_trees(
+        self, states: Sequence[Any], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """A tree for each sequence, no larger and no deeper than its shape.
+
+        How many children a node gets may depend on rows and on tokens drawn before, never on the children themselves."""
 
 
 class Rule(Protocol):
-    """How a draft is judged, stated as a law: no randomness inside, so tests can sum over every outcome."""
+    """How a draft is judged, stated as a law: no randomness inside, so tests can sum over every outcome.
+
+    Nodes are numbered as in `Draft`: 0 is the end of the text, i the i-th drafted token; `target_rows[node]` is the target's row
+    after it. In a chain, stopping at node i is keeping exactly i tokens."""
 
     name: str
     walks: bool  # drawn by walking (the target's own token at each position) instead of from outcome_probs
     keyed: bool  # needs draws shared by drafter and target (`draws.KeyedDraws`)
+    trees: bool  # judges trees too, each node with its children as if they were all there is; else chains only
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
-        """[gamma + 1]: probability of keeping exactly the first i drafted tokens, given the draft.
-
-        `target_rows` has gamma + 1 rows."""
+        """[nodes + 1]: probability of stopping at each node, given the draft. `target_rows` has one row a node."""
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
-        """Law of the one extra token, given that exactly the first `node` drafted tokens are kept."""
+        """Law of the one extra token, given that the walk stops at `node`."""
 
 
 class Schedule(Protocol):

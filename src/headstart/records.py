@@ -13,8 +13,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from headstart.drafts import Draft
 from headstart.errors import OptionError, did_you_mean
-from headstart.rows import Row, as_rows
+from headstart.shapes import Shape
 
 __all__ = [
     "DEFAULT_GAMMA",
@@ -35,43 +36,14 @@ FinishReason = Literal["stop", "length"]
 
 DEFAULT_GAMMA = 4  # what `gamma="auto"` means until a plan is measured
 DEFAULT_RULE: RuleName = "block"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Draft:
-    """A chain of drafted tokens and, for each, the row it was drawn from (after all processing)."""
-
-    tokens: tuple[int, ...] = ()  # [gamma]
-    rows: tuple[Row, ...] = ()  # [gamma]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", as_rows(self.rows))  # rows given as plain arrays are checked
-        if len(self.tokens) != len(self.rows):
-            raise OptionError(f"`draft` must carry one row a token, got {len(self.tokens)} tokens and {len(self.rows)} rows")
-        for place, (token, row) in enumerate(zip(self.tokens, self.rows, strict=True)):
-            if not 0 <= token < row.vocab_size or row.prob(token) <= 0.0:
-                raise OptionError(
-                    f"`draft` token {token} at index {place} has no probability in its own row; "
-                    "pass the row the token was drawn from, after all processing"
-                )
-
-    @staticmethod
-    def points(tokens: Sequence[int], vocab_size: int) -> Draft:
-        """A deterministic draft: each row is a point mass on its token."""
-        return Draft(tokens=tuple(tokens), rows=tuple(Row.point(token, vocab_size) for token in tokens))
-
-    def then(self, row: Row, token: int) -> Draft:
-        """This draft with one more token, drawn from `row`."""
-        return Draft(tokens=(*self.tokens, token), rows=(*self.rows, row))
-
-    def __len__(self) -> int:
-        return len(self.tokens)
+DEFAULT_TREE_RULE: RuleName = "token"  # block judges chains only
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a rule decided: keep `num_accepted` drafted tokens, then emit `token`."""
+    """What a rule decided: keep the `num_accepted` drafted tokens down to `node`, then emit `token`."""
 
+    node: int  # in a chain, num_accepted
     num_accepted: int
     token: int
 
@@ -151,7 +123,8 @@ class Options:
 
     sampling: Sampling = field(default_factory=Sampling)
     gamma: int | Literal["auto"] = "auto"
-    rule: RuleName | None = None  # None: block, or coupled where a seed is given and temperature > 0
+    tree: Shape | None = None  # None: chains; also taken as a text, WIDTHxDEPTH or none
+    rule: RuleName | None = None  # None: block (token for trees), or coupled where a seed is given and temperature > 0
     seed: int | None = None
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
@@ -164,6 +137,7 @@ class Options:
         gamma = self.gamma
         way_out = "; use --drafter none for plain decoding"
         _check("gamma", gamma == "auto" or (_is_int(gamma) and gamma >= 1), "1 or more or 'auto'", gamma, way_out)
+        self._check_tree()
         known = get_args(RuleName)
         _check("rule", self.rule is None or self.rule in known, f"one of {', '.join(known)}", self.rule)
         seed = self.seed
@@ -182,12 +156,26 @@ class Options:
             self.seed is not None
             and self.sampling.temperature > 0
             and self.gamma == "auto"
+            and self.tree is None
             and self.rule not in (None, "coupled")
         ):
             raise OptionError(
                 f"`seed` with rule {self.rule!r} and gamma 'auto' cannot promise the same text twice, got seed {self.seed}; "
                 "use --rule coupled or a fixed --gamma"
             )
+
+    def _check_tree(self) -> None:
+        if isinstance(self.tree, str):
+            if self.tree == "auto":
+                raise OptionError(
+                    "`tree` auto would need measured acceptances and costs, got none; give WIDTHxDEPTH, e.g. --tree 4x3, or none"
+                )
+            object.__setattr__(self, "tree", None if self.tree == "none" else Shape.parse(self.tree))
+        if self.tree is None:
+            return
+        _check("tree", isinstance(self.tree, Shape), "WIDTHxDEPTH such as 4x3, a Shape, or none", self.tree)
+        _check("rule", self.rule != "block", "token, match or coupled on a tree", self.rule, "; block judges chains only")
+        _check("gamma", self.gamma == "auto", "left out with a tree, whose depth it is", self.gamma, "; drop --gamma or --tree")
 
     @staticmethod
     def names() -> tuple[str, ...]:
@@ -213,17 +201,22 @@ class Options:
         """The rule in force."""
         if self.rule is not None:
             return self.rule
-        return "coupled" if self.seed is not None and self.sampling.temperature > 0 else DEFAULT_RULE
+        if self.seed is not None and self.sampling.temperature > 0:
+            return "coupled"
+        return DEFAULT_RULE if self.tree is None else DEFAULT_TREE_RULE
 
     @property
     def resolved_gamma(self) -> int:
-        """The draft length in force."""
+        """The draft length in force: on a tree, its depth."""
+        if self.tree is not None:
+            return self.tree.depth
         return DEFAULT_GAMMA if self.gamma == "auto" else self.gamma
 
     def to_json(self) -> dict[str, Any]:
         """Flat, JSON-ready, in the order the names are declared."""
         flat = {f.name: getattr(self, f.name) for f in fields(Options) if f.name != "sampling"}
         flat |= {f.name: getattr(self.sampling, f.name) for f in fields(Sampling)}
+        flat["tree"] = None if self.tree is None else self.tree.to_json()
         flat["logit_bias"] = {str(token): bias for token, bias in self.sampling.logit_bias.items()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 
@@ -257,11 +250,13 @@ class Seconds:
 class Round:
     """One round of one sequence, as the rule decided it and as it was emitted."""
 
-    draft: tuple[int, ...]  # [gamma] drafted tokens
+    draft: tuple[int, ...]  # [nodes] drafted tokens
     num_accepted: int  # the rule's decision, before cutting
     emitted: tuple[int, ...]  # accepted tokens and the extra one, after cutting
     num_cut: int  # decided tokens dropped by a stop; also the extra token where none could be drawn
-    overlaps: tuple[float, ...] = ()  # Σ min(p, q) at each judged position
+    overlaps: tuple[float, ...] = ()  # Σ min(p, q) at each judged position; for chosen children Σ p over them
+    parents: tuple[int, ...] | None = None  # [nodes]: what each drafted token hangs from, as in `Draft`; None: a chain
+    path: tuple[int, ...] | None = None  # [num_accepted]: indices in `draft` of the accepted tokens; None: the first ones
 
     @property
     def num_drafted(self) -> int:
@@ -271,7 +266,16 @@ class Round:
     @property
     def rejected(self) -> bool:
         """Whether a drafted token was turned down: the extra token is then a correction, else a bonus."""
-        return self.num_accepted < len(self.draft)
+        if self.parents is None:
+            return self.num_accepted < len(self.draft)
+        return (self.path[-1] if self.path else -1) in self.parents
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """[num_accepted]: how many siblings each accepted token had before it; 0 everywhere in a chain."""
+        if self.parents is None:
+            return (0,) * self.num_accepted
+        return tuple(self.parents[:place].count(self.parents[place]) for place in self.path or ())
 
 
 @dataclass(frozen=True, kw_only=True)

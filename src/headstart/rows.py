@@ -65,6 +65,22 @@ class Row:
         place = int(np.searchsorted(self.ids, token))
         return float(self.probs[place]) if place < self.ids.size and self.ids[place] == token else 0.0
 
+    @property
+    def is_point(self) -> bool:
+        """Whether one token has all the mass: nothing was left to chance."""
+        return self.probs.size == 1 or int(np.count_nonzero(self.probs)) == 1
+
+    def without(self, token: int) -> Row | None:
+        """The row given that it is not `token`, renormalised; None where no other token has mass."""
+        if self.ids is None:
+            probs, ids = self.probs.copy(), None
+            probs[token] = 0
+        else:
+            others = self.ids != token
+            probs, ids = self.probs[others], self.ids[others]
+        left = float(probs.sum(dtype=np.float64))
+        return Row(probs / probs.dtype.type(left), ids, self.vocab_size) if left > 0 else None
+
     def at(self, ids: IntArray | None) -> FloatArray:
         """Probabilities of the tokens `ids` [n]; None means every token of the vocabulary."""
         if ids is None:

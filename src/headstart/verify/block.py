@@ -1,6 +1,6 @@
 """Block verification (Sun et al. 2024, Algorithm 2): never accepts less than token-wise on average, and keeps the same law.
 
-For chains only: on a tree no such rule is known.
+For chains only: on a tree no such rule is known, and one is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from headstart.probs import excess_mass, residual
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
+from headstart.verify.walk import only_chains
 
 __all__ = ["BlockRule", "joint_ratios"]
 
@@ -32,11 +33,13 @@ class BlockRule:
     name = "block"
     walks = False
     keyed = False
+    trees = False
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[gamma + 1]: h_i·Π_{j>i}(1 − h_j) with h_i = S_i/(S_i + 1 − p_i), h_gamma = p_gamma, h_0 = 1.
 
         S_i = Σ_x (p_i·p(x|X^i) − q(x|X^i))+. The largest i whose test passes wins, not the last before the first failure."""
+        only_chains(self.name, draft)
         gamma = len(draft)
         ratios = joint_ratios(target_rows, draft)
         passes: FloatArray = np.ones(gamma + 1)
@@ -52,6 +55,7 @@ class BlockRule:
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
         """∝ (p_node·p − q)+ after `node` < gamma tokens, or the target's row after the whole draft."""
+        only_chains(self.name, draft)
         if node == len(draft):
             return target_rows[node]
         return residual(target_rows[node], draft.rows[node], scale=float(joint_ratios(target_rows, draft)[node]))

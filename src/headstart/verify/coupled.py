@@ -17,36 +17,61 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.errors import OptionError
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
-from headstart.verify.chain import stops
+from headstart.verify.match import missed
+from headstart.verify.walk import stops
 
 __all__ = ["CoupledRule", "coupled_agreement"]
 
 
 @final
 class CoupledRule:
-    """Draw y with the shared noise, emit it, go on while y = X_i."""
+    """Draw y with the shared noise, emit it, go on while y is drafted. On trees all nodes of one depth share their noise."""
 
     name = "coupled"
     walks = True
     keyed = True
+    trees = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
-        """[gamma + 1]: as `match`, with P(y = X_i | X_i) under the shared noise."""
-        chain = zip(draft.tokens, draft.rows, target_rows, strict=False)
-        return stops(np.array([_agree(p, q, token) / q.prob(token) for token, q, p in chain]))
+        """[nodes + 1]: as `match`, with P(y = X | X) under the shared noise. Raises OptionError for several drawn siblings."""
+
+        def step(node: int) -> FloatArray:
+            p, children = target_rows[node], draft.children(node)
+            if _chosen(draft, node):
+                keeps = [p.prob(draft.tokens[child - 1]) for child in children]
+            else:
+                token, q = draft.tokens[children[0] - 1], draft.rows[children[0] - 1]
+                keeps = [_agree(p, q, token) / q.prob(token)]
+            return np.array([*keeps, max(0.0, 1.0 - sum(keeps))])
+
+        return stops(draft, step)
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
-        """P(y | X = the missed token, y ≠ X), or the target's row after the whole draft."""
+        """P(y | X = the missed token, y ≠ X), or the target's row where nothing was missed."""
         row = target_rows[node]
-        if node == len(draft):
-            return row
-        p, q = row.to_array().astype(np.float64), draft.rows[node].to_array().astype(np.float64)
-        areas, token = _areas(p, q), draft.tokens[node]
+        if _chosen(draft, node):
+            return missed(row, draft, node)
+        child = draft.children(node)[0]
+        p, q = row.to_array().astype(np.float64), draft.rows[child - 1].to_array().astype(np.float64)
+        areas, token = _areas(p, q), draft.tokens[child - 1]
         law = p * np.maximum(areas[token] - areas, 0.0)
         law[token] = 0.0
         return Row(law / law.sum(), None, row.vocab_size) if law.sum() > 0 else row
+
+
+def _chosen(draft: Draft, node: int) -> bool:
+    """Whether no child of `node` was drawn. Raises OptionError for several that were: no closed form is known."""
+    children = draft.children(node)
+    drawn = [child for child in children if not draft.rows[child - 1].is_point]
+    if drawn and len(children) > 1:
+        raise OptionError(
+            f"`rule` coupled states no law for several drawn children, got {len(children)} at node {node}; `decide` judges them, "
+            "and what it emits never depends on the draft"
+        )
+    return not drawn
 
 
 def coupled_agreement(target: Row, draft: Row) -> float:

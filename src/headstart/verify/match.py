@@ -9,30 +9,37 @@ import numpy as np
 
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
-from headstart.verify.chain import stops
+from headstart.verify.walk import stops
 
-__all__ = ["MatchRule"]
+__all__ = ["MatchRule", "missed"]
 
 
 @final
 class MatchRule:
-    """Draw y ~ p, emit it, go on while y = X_i. Exact for any draft; accepts Σ p·q for one drawn independently."""
+    """Draw y ~ p, emit it, go on while y is drafted. Exact for any draft; accepts Σ p·q for a chain drawn independently."""
 
     name = "match"
     walks = True
     keyed = False
+    trees = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
-        """[gamma + 1]: Π_{j≤i} p_j(X_j) · (1 − p_{i+1}(X_{i+1}))."""
-        chain = zip(draft.tokens, target_rows, strict=False)
-        return stops(np.array([min(1.0, p.prob(token)) for token, p in chain]))
+        """[nodes + 1]: Π p(X) down the path, times 1 − Σ p(child) at its end."""
+
+        def step(node: int) -> FloatArray:
+            keeps = [target_rows[node].prob(draft.tokens[child - 1]) for child in draft.children(node)]
+            return np.array([*keeps, max(0.0, 1.0 - sum(keeps))])
+
+        return stops(draft, step)
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
-        """The target's row without the drafted token it missed, or whole after the whole draft."""
-        row = target_rows[node]
-        if node == len(draft):
-            return row
-        probs = row.to_array().copy()
-        probs[draft.tokens[node]] = 0.0
-        left = probs.sum()
-        return Row(probs / left, None, row.vocab_size) if left > 0 else row  # nothing left: the token cannot be missed
+        """The target's row without the drafted tokens it missed; whole where there are none."""
+        return missed(target_rows[node], draft, node)
+
+
+def missed(row: Row, draft: Draft, node: int) -> Row:
+    """`row` given that it is none of the children of `node`; `row` itself where nothing else has mass."""
+    left: Row | None = row
+    for child in draft.children(node):
+        left = left and left.without(draft.tokens[child - 1])
+    return left or row  # nothing left: a child cannot be missed

@@ -1,4 +1,9 @@
-"""Token-wise acceptance (Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2)."""
+"""Token-wise acceptance (Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2).
+
+On trees it is recursive rejection (Miao et al. 2024, SpecInfer; Chen et al. 2024, Sequoia): the children of a node are tried in
+the order drawn, each against what the ones before have left of the target's row. For chosen children, point masses, this has the
+law of drawing the target's token once and descending iff it is a child.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +15,40 @@ import numpy as np
 from headstart.probs import residual
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
-from headstart.verify.chain import stops
+from headstart.verify.walk import stops
 
 __all__ = ["TokenRule"]
 
 
 @final
 class TokenRule:
-    """Left to right, keep X_i with probability min(1, p(X_i)/q(X_i)); at the first rejection draw from norm((p − q)+)."""
+    """Keep X with probability min(1, p(X)/q(X)); else p becomes norm((p − q)+), for the next sibling or for the extra token."""
 
     name = "token"
     walks = False
     keyed = False
+    trees = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
-        """[gamma + 1]: Π_{j≤i} a_j · (1 − a_{i+1}), a the acceptance probabilities."""
-        chain = zip(draft.tokens, draft.rows, target_rows, strict=False)
-        return stops(np.array([min(1.0, p.prob(token) / q.prob(token)) for token, q, p in chain]))
+        """[nodes + 1]: down the path the product of a·Π (1 − a) over the siblings before; at its end Π (1 − a) over children."""
+
+        def step(node: int) -> FloatArray:
+            law, left, p = [], 1.0, target_rows[node]
+            children = draft.children(node)
+            for child in children:
+                q = draft.rows[child - 1]
+                keep = min(1.0, p.prob(draft.tokens[child - 1]) / q.prob(draft.tokens[child - 1])) if left > 0.0 else 0.0
+                law.append(left * keep)
+                left *= 1.0 - keep
+                if child != children[-1] and left > 0.0:
+                    p = residual(p, q)
+            return np.array([*law, left])
+
+        return stops(draft, step)
 
     def next_probs(self, target_rows: Sequence[Row], draft: Draft, node: int) -> Row:
-        """The residual at the rejected token, or the target's row after the whole draft."""
-        if node == len(draft):
-            return target_rows[node]
-        return residual(target_rows[node], draft.rows[node])
+        """What the rejected children have left of the target's row; all of it where there are none."""
+        row = target_rows[node]
+        for child in draft.children(node):
+            row = residual(row, draft.rows[child - 1])
+        return row
