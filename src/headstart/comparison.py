@@ -67,6 +67,7 @@ def compare(
         "seed": speculative.seed,
         "rule": options.resolved_rule,
         "gamma": options.resolved_gamma,
+        "tree": None,
     }
     with llm.with_drafter(NoDrafter()).stream(prompt, **flat) as stream:
         for number, _ in enumerate(stream.steps(), start=1):

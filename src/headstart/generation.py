@@ -17,7 +17,7 @@ from headstart.decode import Decoder, Request
 from headstart.drafters import NoDrafter
 from headstart.draws import KeyedDraws, StreamDraws, derived_seed, fresh_seed
 from headstart.errors import InputError, OptionError, RowError
-from headstart.interfaces import Drafter, Model
+from headstart.interfaces import Drafter, Model, TreeDrafter
 from headstart.probs import SamplingProcessor
 from headstart.records import FinishReason, Options, Round, Stats, TokenLogprobs
 from headstart.text import Tokenizer, Transcript
@@ -207,6 +207,8 @@ class LLM:
         for token in ids:
             if token >= self.model.vocab_size:
                 raise InputError(f"{label}the prompt becomes token {token}, which {self.target} has no row for")
+        if asked.tree is not None and not isinstance(self.drafter, TreeDrafter):
+            raise OptionError(f"`tree` needs a drafter that grows trees, got {self.drafter.name!r}; drop --tree for chains")
         seed = None if base is None else derived_seed(base, index)
         rule = rule_named(asked.resolved_rule)
         end_ids = self.tokenizer.end_ids if self.tokenizer else frozenset[int]()
@@ -220,6 +222,7 @@ class LLM:
             ),
             max_tokens=asked.max_tokens,
             gamma=asked.resolved_gamma,
+            tree=asked.tree,
             stopper=text,
             num_logprobs=asked.logprobs,
         )
