@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from peers import LlamaCpp
 
-from headstart.bench.costs import measure_bandwidth
+from headstart.costs import measure_bandwidth
 from headstart.interfaces import Ask
 from headstart.models.native import NativeModel
 

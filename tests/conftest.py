@@ -24,3 +24,11 @@ def smollm2_float32(smollm2_path: Path) -> Any:
     """SmolLM2 run by transformers in float32 on the CPU. Caches are the tests' own; the model is shared."""
     transformers_model = pytest.importorskip("headstart.models.transformers")
     return transformers_model.TransformersModel.load(smollm2_path, dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _costs_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Costs measured by tests are kept where no user's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADSTART_COSTS", str(tmp_path_factory.mktemp("costs")))
+        yield

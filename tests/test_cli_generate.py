@@ -119,6 +119,19 @@ def test_defaults_are_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(found["seed"], int)
 
 
+def test_gamma_auto(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON says whether speculation was active and why; a terminal gets a line before and a line after; the text is plain's."""
+    found = document(capsys, "--max-tokens", "40", "--gamma", "auto")
+    assert found["gamma"] == "auto"
+    assert set(found["schedule"]) == {"active", "why", "rounds_drafted", "rounds_plain", "plain_seconds", "estimated_speedup"}
+    assert found["schedule"]["rounds_drafted"] + found["schedule"]["rounds_plain"] == found["stats"]["num_rounds"]
+    assert found["token_ids"] == tiny(drafter="none").generate("hi", max_tokens=40).token_ids
+    _, err = generate(capsys, "--max-tokens", "40", "--gamma", "auto")
+    said = err.splitlines()
+    assert said[0].startswith(("speculation on: ngram", "speculation off: ngram"))
+    assert any("rounds" in line and "at the end" in line for line in said[1:])
+
+
 def test_json_logprobs(capsys: pytest.CaptureFixture[str]) -> None:
     """One entry a token, with so many alternatives, likeliest first; 0 reports the token alone."""
     found = document(capsys, "--max-tokens", "8", "--logprobs", "2")
@@ -313,7 +326,11 @@ FAILURES: list[tuple[list[str], int, list[str]]] = [
     (["generate", "hi", "--ban", "-4"], 2, ["ban", "-4"]),
     (["generate", "hi", "--seed", "-1"], 2, ["seed", "-1"]),
     (["generate", "hi", "--seed", str(2**63)], 2, ["seed", str(2**63)]),
-    (["generate", "hi", "--seed", "1", "--temperature", "1", "--rule", "block"], 2, ["seed", "--rule coupled", "--gamma"]),
+    (
+        ["generate", "hi", "--seed", "1", "--temperature", "1", "--rule", "block", "--gamma", "auto"],
+        2,
+        ["seed", "--rule coupled", "--gamma"],
+    ),
     (["generate", "hi", "--rule", "blok"], 2, ["--rule", "'blok'", "'block'"]),
     (["generate", "hi", "--max-tokens", "0"], 2, ["max_tokens", "0"]),
     (["generate", "hi", "--min-tokens", "9", "--max-tokens", "5"], 2, ["min_tokens", "9", "5"]),

@@ -27,7 +27,7 @@ BAD = [
     *[("min_tokens", value) for value in (-1, 1.5, None, True)],
     *[("ban", value) for value in ((-1,), (1.5,), "abc", ("a",), {1: 2}, None, 2.5, True)],
     *[("logit_bias", value) for value in ({-1: 1.0}, {"a": 1.0}, {1: NAN}, {1: -INF}, {1: "x"}, [(1, 2.0)], None)],
-    *[("gamma", value) for value in (0, -3, 1.5, "four", None, True)],
+    *[("gamma", value) for value in (0, -3, 1.5, "four", True)],
     *[("rule", value) for value in ("tokens", "", 3)],
     *[("seed", value) for value in (-1, 2**63, 1.0, "7", True)],
     *[("max_tokens", value) for value in (0, -1, 1.5, None, True)],
@@ -87,7 +87,8 @@ def test_good_values_are_taken() -> None:
     assert options.sampling.ban == (3, 4)
     assert Options.of(ban=7).sampling.ban == (7,)
     assert sorted(Options.of(ban={1, 2}).sampling.ban) == [1, 2]
-    assert Options.of(stop=["a", "b"], gamma="auto").resolved_gamma == 4
+    assert Options.of(stop=["a", "b"], gamma="auto").longest_draft == 8
+    assert Options().resolved_gamma == Options().longest_draft == 4
     assert Options.of(seed=2**63 - 1, gamma=1, max_tokens=1).gamma == 1
 
 
@@ -138,9 +139,9 @@ def test_a_seed_with_an_automatic_length_is_refused(rule) -> None:
     with pytest.raises(
         OptionError, match=r"`seed` with rule '" + rule + r"' and gamma 'auto'.*--rule coupled or a fixed --gamma"
     ):
-        Options.of(seed=1, temperature=1.0, rule=rule)
+        Options.of(seed=1, temperature=1.0, rule=rule, gamma="auto")
     assert Options.of(seed=1, temperature=1.0, rule=rule, gamma=4).resolved_rule == rule
-    assert Options.of(seed=1, temperature=0.0, rule=rule).resolved_rule == rule
+    assert Options.of(seed=1, temperature=0.0, rule=rule, gamma="auto").resolved_rule == rule
 
 
 def test_changed_keeps_the_rest() -> None:

@@ -66,7 +66,7 @@ def compare(
         "logit_bias": dict(options.sampling.logit_bias),
         "seed": speculative.seed,
         "rule": options.resolved_rule,
-        "gamma": options.resolved_gamma,
+        "gamma": options.longest_draft,
         "tree": None,
     }
     with llm.with_drafter(NoDrafter()).stream(prompt, **flat) as stream:
@@ -87,7 +87,7 @@ def first_difference(llm: LLM, prompt_ids: Sequence[int], comparison: Comparison
         return None
     prefix, tokens = [*prompt_ids, *slow[:position]], (fast[position], slow[position])
     alone = _logits_after(llm, prefix, 1)
-    together = _logits_after(llm, prefix, min(comparison.speculative.settings.options.resolved_gamma + 1, len(prefix)))
+    together = _logits_after(llm, prefix, min(comparison.speculative.settings.options.longest_draft + 1, len(prefix)))
 
     def gap(row: FloatArray) -> float:
         return float(row[tokens[1]] - row[tokens[0]])

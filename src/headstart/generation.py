@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, final
 
 import numpy as np
 
+from headstart.costs import Pacer
 from headstart.decode import Decoder, Request
 from headstart.drafters import NoDrafter
 from headstart.draws import KeyedDraws, StreamDraws, derived_seed, fresh_seed
@@ -20,13 +21,15 @@ from headstart.errors import InputError, OptionError, RowError
 from headstart.interfaces import Drafter, Model, TreeDrafter
 from headstart.probs import SamplingProcessor
 from headstart.records import FinishReason, Options, Round, Stats, TokenLogprobs
-from headstart.text import Tokenizer, Transcript
+from headstart.schedule import AdaptiveSchedule, RoundCosts, RunningCosts, ScheduleReport
+from headstart.text import TextStopper, Tokenizer
 from headstart.verify import rule_named
 
 __all__ = ["LLM", "Output", "Piece", "Settings", "Stream"]
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message] | Sequence[int]
+Progress = Callable[[str, float | None], None]
 
 # Sequences decoded side by side when a list of prompts is given; the others wait their turn.
 MAX_BATCH = 8
@@ -65,6 +68,7 @@ class Output:
     seed: int | None
     settings: Settings
     logprobs: list[TokenLogprobs] | None = None
+    schedule: ScheduleReport | None = None  # with gamma "auto": whether speculation is active, and why
     lossless: bool = True  # the emitted law is the target's own under the same options
 
     def to_json(self) -> dict[str, Any]:
@@ -88,9 +92,18 @@ class Output:
                 {"token": t.token, "logprob": t.logprob, "top": [{"token": i, "logprob": x} for i, x in t.top]}
                 for t in self.logprobs
             ]
+        if self.schedule is not None:
+            document["schedule"] = self.schedule.to_json() | {"estimated_speedup": self.estimated_speedup}
         document["usage"] = {"prompt_tokens": self.num_prompt_tokens, "completion_tokens": len(self.token_ids)}
         document["stats"] = self.stats.to_json()
         return document
+
+    @property
+    def estimated_speedup(self) -> float | None:
+        """With gamma "auto": measured tokens per second over what plain rounds give here; None where either is not known."""
+        fast = self.stats.tokens_per_second
+        plain = self.schedule.plain_seconds if self.schedule else None
+        return fast * plain if fast and plain else None
 
 
 @final
@@ -107,12 +120,15 @@ class LLM:
         engine: str = "custom",
         loaded: Mapping[str, Any] | None = None,
         lock: threading.Lock | None = None,
+        costs_key: Mapping[str, Any] | None = None,  # what measured costs are kept under; None: they are not kept
+        costs: RoundCosts | None = None,  # for gamma "auto"; None: measured when first needed
     ) -> None:
         self.model, self.drafter, self.tokenizer = model, drafter or NoDrafter(), tokenizer
         self.target, self.engine, self.loaded = target, engine, dict(loaded or {})
         self.vocab_size = min(model.vocab_size, tokenizer.vocab_size) if tokenizer else model.vocab_size
         self._holes = [i for i, t in enumerate(tokenizer.tokens()) if t is None] if tokenizer else []
         self._lock = lock or threading.Lock()
+        self._pacer = Pacer(model, self.drafter, vocab_size=self.vocab_size, key=costs_key, given=costs)
 
     def with_drafter(self, drafter: Drafter) -> LLM:
         """The same model in memory with another drafter (`NoDrafter()`: plain decoding); the two may be used side by side."""
@@ -125,6 +141,14 @@ class LLM:
             loaded=self.loaded,
             lock=self._lock,
         )
+
+    def round_costs(self, options: Options | None = None, *, progress: Progress | None = None) -> RunningCosts:
+        """What rounds cost here under `options`: given, kept from an earlier run, or measured now (a second or two).
+
+        Every generation with gamma "auto" reads them, and corrects them by the rounds it runs."""
+        asked = options or Options()
+        with self._lock:
+            return self._pacer.costs(asked.resolved_rule, greedy=asked.sampling.temperature == 0, progress=progress)
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """Generate from a text, a chat (list of messages) or token ids; or from a list of such, decoded side by side.
@@ -211,8 +235,11 @@ class LLM:
             raise OptionError(f"`tree` needs a drafter that grows trees, got {self.drafter.name!r}; drop --tree for chains")
         seed = None if base is None else derived_seed(base, index)
         rule = rule_named(asked.resolved_rule)
+        schedule = None
+        if asked.resolved_gamma == "auto" and self.drafter.name != "none":
+            schedule = self._pacer.schedule(self.round_costs(asked), num_prompt=len(ids), counts=rule.walks)
         end_ids = self.tokenizer.end_ids if self.tokenizer else frozenset[int]()
-        text = _TextStopper(self.tokenizer, asked.stop, end_ids)
+        text = TextStopper(self.tokenizer, asked.stop, end_ids)
         request = Request(
             ids,
             rule=rule,
@@ -221,13 +248,14 @@ class LLM:
                 asked.sampling, num_prompt=len(ids), vocab_size=self.vocab_size, end_ids=end_ids, holes=self._holes
             ),
             max_tokens=asked.max_tokens,
-            gamma=asked.resolved_gamma,
+            gamma=asked.longest_draft,
             tree=asked.tree,
+            schedule=schedule,
             stopper=text,
             num_logprobs=asked.logprobs,
         )
         settings = Settings(target=self.target, drafter=self.drafter.name, engine=self.engine, options=asked, loaded=self.loaded)
-        return Stream(self, request, text, settings, seed, label)
+        return Stream(self, request, text, settings, seed, label, schedule)
 
     def _advance(self, streams: Sequence[Stream], joining: Sequence[Stream]) -> list[Stream]:
         """Prefill those that join, one round for all; the ones still running come back."""
@@ -244,8 +272,17 @@ class LLM:
 class Stream:
     """One generation under way: iterate for text as it becomes final, or over `steps()`; then read `output`."""
 
-    def __init__(self, llm: LLM, request: Request, text: _TextStopper, settings: Settings, seed: int | None, label: str) -> None:
-        self._llm, self.request, self.label = llm, request, label
+    def __init__(
+        self,
+        llm: LLM,
+        request: Request,
+        text: TextStopper,
+        settings: Settings,
+        seed: int | None,
+        label: str,
+        schedule: AdaptiveSchedule | None = None,
+    ) -> None:
+        self._llm, self.request, self.label, self._schedule = llm, request, label, schedule
         self._text, self._settings, self._seed = text, settings, seed
         self._steps = self._run()
 
@@ -285,6 +322,7 @@ class Stream:
             seed=self._seed,
             settings=self._settings,
             logprobs=None if request.num_logprobs is None else list(request.logprobs),
+            schedule=self._schedule.report() if self._schedule else None,
         )
 
     def raise_error(self) -> None:
@@ -314,45 +352,6 @@ class Stream:
             kind: Any = "plain" if not last.draft else "accepted" if place < last.num_accepted else extra
             pieces.append(Piece(text=text, token=token, kind=kind))
         return pieces
-
-
-class _TextStopper:
-    """Turns emitted tokens into text and says when an end token or a stop string is reached."""
-
-    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str], end_ids: frozenset[int]) -> None:
-        if tokenizer is None and stop:
-            raise OptionError(f"`stop` needs a tokenizer, got {list(stop)!r} for a model without one")
-        self._transcript = Transcript(tokenizer, stop) if tokenizer else None
-        self._end_ids = end_ids
-        self._new: list[str] = []
-        self._finished = False
-
-    def stops(self, token: int) -> bool:
-        """Whether the sequence ends with `token`; its text, if any, is kept for `taken`."""
-        if token in self._end_ids or self._transcript is None:
-            self._new.append("")
-            return token in self._end_ids
-        piece = self._transcript.push(token)
-        self._new.append(piece.text)
-        return piece.stopped
-
-    def taken(self) -> list[str]:
-        """The text each token since the last call released."""
-        texts, self._new = self._new, []
-        return texts
-
-    def finish(self) -> str:
-        """Text that was held back; to be called once no token follows."""
-        if self._transcript is None or self._finished:
-            return ""
-        self._finished = True
-        return self._transcript.finish()
-
-    def so_far(self, final: bool) -> str:
-        """The text released so far; all of it where no token follows."""
-        if final:
-            self.finish()
-        return self._transcript.text if self._transcript else ""
 
 
 def _is_token_ids(prompt: Any) -> bool:

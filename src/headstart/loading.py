@@ -7,13 +7,14 @@ Engines and their libraries are imported when a reference asks for them, never b
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart import drafting, fetch
+from headstart import __version__, drafting, fetch
 from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 from headstart.generation import LLM
 from headstart.interfaces import Drafter, Model
@@ -71,7 +72,7 @@ def load(
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
         _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context)
-        return LLM(target, _guesser(drafter, wish, target.vocab_size, {}), target="custom")
+        return LLM(target, _guesser(drafter, wish, target.vocab_size, {}), target="custom")  # costs of objects are not kept
 
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
@@ -90,7 +91,28 @@ def load(
     width = min(main.model.vocab_size, tokenizer.vocab_size)
     models = {ref: held[guess.path] for ref, guess in guesses.items()}
     guesser = _guesser(drafter, wish, width, models)
-    return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
+    key = costs_key(source.path, [guess.path for guess in guesses.values()], main.engine, main.loaded)
+    return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
+
+
+def costs_key(target: Path, drafters: Sequence[Path], engine: str, loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """What measured costs depend on: the files and their dates, how they were loaded, the machine, the code that runs them."""
+    code = Path(__file__).parent
+    built = sorted(code.glob("_core*.so"))
+    return {
+        "target": _identity(target),
+        "drafter_models": [_identity(path) for path in drafters],
+        "engine": engine,
+        "loaded": {name: str(value) for name, value in loaded.items()},
+        "machine": [platform.node(), platform.machine(), os.cpu_count()],
+        "version": [__version__, *(_identity(file) for file in built)],
+    }
+
+
+def _identity(path: Path) -> list[Any]:
+    """A file or folder as long as it is the same: its place, its size, its date."""
+    about = path.stat()
+    return [str(path), about.st_size, about.st_mtime_ns]
 
 
 def _check_options(engine: object, dtype: object, device: object, threads: object, context: object) -> None:

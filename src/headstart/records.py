@@ -19,6 +19,7 @@ from headstart.shapes import Shape
 
 __all__ = [
     "DEFAULT_GAMMA",
+    "LONGEST_GAMMA",
     "Decision",
     "Draft",
     "FinishReason",
@@ -34,7 +35,8 @@ __all__ = [
 RuleName = Literal["token", "block", "match", "coupled"]
 FinishReason = Literal["stop", "length"]
 
-DEFAULT_GAMMA = 4  # what `gamma="auto"` means until a plan is measured
+DEFAULT_GAMMA = 4
+LONGEST_GAMMA = 8  # the most that `gamma="auto"` drafts: beyond it a pass costs more on every machine measured so far
 DEFAULT_RULE: RuleName = "block"
 DEFAULT_TREE_RULE: RuleName = "token"  # block judges chains only
 
@@ -122,7 +124,7 @@ class Options:
     """Everything that one generation can be asked. Names are the command line's, with underscores."""
 
     sampling: Sampling = field(default_factory=Sampling)
-    gamma: int | Literal["auto"] = "auto"
+    gamma: int | Literal["auto"] | None = None  # None: 4, or a tree's depth; auto: found out round by round (see `schedule`)
     tree: Shape | None = None  # None: chains; also taken as a text, WIDTHxDEPTH or none
     rule: RuleName | None = None  # None: block (token for trees), or coupled where a seed is given and temperature > 0
     seed: int | None = None
@@ -136,7 +138,9 @@ class Options:
         _plain_numbers(self)
         gamma = self.gamma
         way_out = "; use --drafter none for plain decoding"
-        _check("gamma", gamma == "auto" or (_is_int(gamma) and gamma >= 1), "1 or more or 'auto'", gamma, way_out)
+        _check(
+            "gamma", gamma is None or gamma == "auto" or (_is_int(gamma) and gamma >= 1), "1 or more or 'auto'", gamma, way_out
+        )
         self._check_tree()
         known = get_args(RuleName)
         _check("rule", self.rule is None or self.rule in known, f"one of {', '.join(known)}", self.rule)
@@ -155,8 +159,7 @@ class Options:
         if (
             self.seed is not None
             and self.sampling.temperature > 0
-            and self.gamma == "auto"
-            and self.tree is None
+            and self.resolved_gamma == "auto"
             and self.rule not in (None, "coupled")
         ):
             raise OptionError(
@@ -175,7 +178,7 @@ class Options:
             return
         _check("tree", isinstance(self.tree, Shape), "WIDTHxDEPTH such as 4x3, a Shape, or none", self.tree)
         _check("rule", self.rule != "block", "token, match or coupled on a tree", self.rule, "; block judges chains only")
-        _check("gamma", self.gamma == "auto", "left out with a tree, whose depth it is", self.gamma, "; drop --gamma or --tree")
+        _check("gamma", self.gamma is None, "left out with a tree, whose depth it is", self.gamma, "; drop --gamma or --tree")
 
     @staticmethod
     def names() -> tuple[str, ...]:
@@ -206,11 +209,17 @@ class Options:
         return DEFAULT_RULE if self.tree is None else DEFAULT_TREE_RULE
 
     @property
-    def resolved_gamma(self) -> int:
+    def resolved_gamma(self) -> int | Literal["auto"]:
         """The draft length in force: on a tree, its depth."""
         if self.tree is not None:
             return self.tree.depth
-        return DEFAULT_GAMMA if self.gamma == "auto" else self.gamma
+        return DEFAULT_GAMMA if self.gamma is None else self.gamma
+
+    @property
+    def longest_draft(self) -> int:
+        """The longest path a round may draft."""
+        length = self.resolved_gamma
+        return LONGEST_GAMMA if length == "auto" else length
 
     def to_json(self) -> dict[str, Any]:
         """Flat, JSON-ready, in the order the names are declared."""

@@ -182,7 +182,7 @@ def test_a_prompt_that_fills_the_context_is_refused() -> None:
         ({"gamma": 2.5}, ["gamma", "2.5"]),
         ({"top_p": 0}, ["top_p", "0"]),
         ({"temperature": float("nan")}, ["temperature", "nan"]),
-        ({"seed": 1, "temperature": 1, "rule": "block"}, ["seed", "coupled", "gamma"]),
+        ({"seed": 1, "temperature": 1, "rule": "block", "gamma": "auto"}, ["seed", "coupled", "gamma"]),
         ({"ban": [308]}, ["ban", "308", "307"]),
         ({"logit_bias": {308: 1.0}}, ["logit_bias", "308", "307"]),
         ({"stop": ""}, ["stop"]),

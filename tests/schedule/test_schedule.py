@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from headstart.errors import OptionError
-from headstart.records import Round
-from headstart.schedule import LONGEST, AdaptiveSchedule, Curve, RoundCosts, RunningAcceptance, RunningCosts
+from headstart.records import LONGEST_GAMMA, Round
+from headstart.schedule import AdaptiveSchedule, Curve, RoundCosts, RunningAcceptance, RunningCosts, break_even
 
 
 def costs(draft: float = 0.05, token: float = 0.05, *, overhead: float = 0.0, **more) -> RoundCosts:
@@ -75,6 +75,15 @@ def test_round_costs_add_up() -> None:
         costs(open_per_token=-1.0)
 
 
+def test_break_even() -> None:
+    """1 + α = cost(1)/cost(0) at one token; nothing needed where drafting is free; None where it cannot pay."""
+    assert break_even([1.0, 1.25]) == pytest.approx(0.25)
+    assert break_even([1.0, 1.9, 1.5]) == pytest.approx(0.3660254)  # 1 + α + α² = 1.5
+    assert break_even([1.0, 1.0]) == 0.0
+    assert break_even([1.0, 2.0, 3.5]) is None
+    assert "from an acceptance rate of 0.10; not tried yet" in adaptive(costs(0.05, 0.05)).report().why
+
+
 def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
     """By position, pulled to the pooled share, older rounds counting less."""
     seen = RunningAcceptance(3, guess=0.5, weight=2.0)
@@ -94,7 +103,7 @@ def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
 def test_the_length_settles_at_the_best(alpha, draft, token) -> None:
     """With a constant chance it ends within one of the length that maximises E/cost, or gives at least 98 % of it."""
     lengths = play(adaptive(costs(draft, token)), alpha, 300)
-    rates = [(1 - alpha ** (n + 1)) / (1 - alpha) / (1 + n * (draft + token)) for n in range(LONGEST + 1)]
+    rates = [(1 - alpha ** (n + 1)) / (1 - alpha) / (1 + n * (draft + token)) for n in range(LONGEST_GAMMA + 1)]
     assert np.mean([rates[n] for n in lengths[100:]]) >= 0.98 * max(rates)
 
 

@@ -33,12 +33,12 @@ def command() -> None:
 @JSON
 def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: bool, **options: Any) -> None:
     """Milliseconds of a pass that scores K tokens, and how that compares with scoring one."""
-    from headstart.bench.costs import measure_bandwidth, measure_costs
+    from headstart.costs import measure_bandwidth, measure_passes
     from headstart.loading import load
 
     with Loading() as progress:
         llm = load(target, drafter="none", progress=progress, **options)
-        measured = measure_costs(llm.model, k, context=context, repeats=repeats, progress=progress)
+        measured = measure_passes(llm.model, k, context=context, repeats=repeats, progress=progress)
         threads = int(llm.loaded.get("threads") or os.cpu_count() or 1)
         bandwidth = measure_bandwidth(threads)
     bytes_read = getattr(llm.model, "bytes_per_pass", None)

@@ -10,7 +10,7 @@ import click
 
 from headstart.cli.generate_options import generate_options
 from headstart.cli.options import say, write_json
-from headstart.cli.view import CountView, DraftView, Loading, draft_view, summary
+from headstart.cli.view import CountView, DraftView, Loading, draft_view, scheduled_start, summary
 from headstart.errors import HeadstartError, InputError, OptionError
 from headstart.generation import Piece
 from headstart.records import Options
@@ -42,8 +42,12 @@ def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: b
 
     with Loading() as progress:
         llm = load(**load_options, progress=progress)
+        if asked.resolved_gamma == "auto":
+            llm.round_costs(asked, progress=progress)
         stream = llm.stream(prompt_text, **values)
         view = CountView(sys.stdout, progress, asked.max_tokens) if as_json else draft_view(sys.stdout, marked=show_draft)
+        if stream.output.schedule is not None and not as_json:
+            say(scheduled_start(stream.output.schedule))
         progress("reading the prompt", None)
         interrupted = not _decode(stream, view, progress)
     view.end()

@@ -18,8 +18,8 @@ def _bias(text: str) -> tuple[int, float]:
     return int(token), float(bias)
 
 
-def _gamma(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
-    if value == "auto":
+def _gamma(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "auto":
         return value
     try:
         return int(value)
@@ -59,11 +59,10 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--gamma",
-            default="auto",
-            show_default=True,
+            show_default=str(defaults.resolved_gamma),
             callback=_gamma,
             metavar="N|auto",
-            help="Tokens drafted a round; auto is 4.",
+            help="Tokens drafted a round; auto finds out, round by round, how many pay, or none.",
         ),
         click.option(
             "--rule",

@@ -11,8 +11,9 @@ from typing import Any, Self, TextIO
 
 from headstart.comparison import Comparison
 from headstart.generation import Output, Piece
+from headstart.schedule import ScheduleReport
 
-__all__ = ["CountView", "DraftView", "Loading", "draft_view", "summary"]
+__all__ = ["CountView", "DraftView", "Loading", "draft_view", "scheduled_start", "summary"]
 
 
 class DraftView:
@@ -126,6 +127,8 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
             lines[-1] += f" (acceptance rate {stats.acceptance_rate:.2f} of {judged} judged)"
     elif settings.drafter != "none" and stats.num_rounds:
         lines.append("   1.00 tokens per call; nothing was drafted")
+    if output.schedule is not None:
+        lines.append(f"   {_scheduled(output)}")
     if output.seed is not None:
         lines.append(f"   seed {output.seed}")
     if comparison is not None:
@@ -133,6 +136,22 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
         gain = f"{speedup:.2f}× plain decoding's {plain:.1f} tokens/s" if speedup and plain else "too short to compare"
         lines.append(f"   {gain}; {_SAME[comparison.same_tokens]}")
     return lines
+
+
+def scheduled_start(report: ScheduleReport) -> str:
+    """One line before the first token, with gamma auto: whether speculation begins, and why."""
+    return f"speculation {'on' if report.active else 'off'}: {report.why}"
+
+
+def _scheduled(output: Output) -> str:
+    """One line after the last token, with gamma auto: how it ended, why, and what it gained."""
+    report = output.schedule
+    assert report is not None
+    rounds = report.rounds_drafted + report.rounds_plain
+    line = f"speculation {'on' if report.active else 'off'} at the end, drafted in {report.rounds_drafted} of {rounds} rounds"
+    if output.estimated_speedup:
+        line += f", {output.estimated_speedup:.2f}× the {1 / report.plain_seconds:.1f} tokens/s of plain rounds here"
+    return f"{line}; {report.why}"
 
 
 _SAME = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headstart.schedule.adaptive import LONGEST, AdaptiveSchedule, ScheduleReport
-from headstart.schedule.curve import Curve, RoundCosts
+from headstart.schedule.adaptive import AdaptiveSchedule, ScheduleReport
+from headstart.schedule.curve import Curve, RoundCosts, break_even
 from headstart.schedule.running import RunningAcceptance, RunningCosts
 
-__all__ = ["LONGEST", "AdaptiveSchedule", "Curve", "RoundCosts", "RunningAcceptance", "RunningCosts", "ScheduleReport"]
+__all__ = ["AdaptiveSchedule", "Curve", "RoundCosts", "RunningAcceptance", "RunningCosts", "ScheduleReport", "break_even"]

@@ -10,17 +10,18 @@ It does not know models or rules, and takes costs as they are given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, final
 
 from headstart.errors import OptionError
-from headstart.records import Round
+from headstart.records import LONGEST_GAMMA, Round
+from headstart.schedule.curve import break_even
 from headstart.schedule.running import RunningAcceptance, RunningCosts
 
-__all__ = ["LONGEST", "AdaptiveSchedule", "ScheduleReport"]
+__all__ = ["AdaptiveSchedule", "ScheduleReport"]
 
-LONGEST = 8  # beyond it a pass costs more on every machine measured so far
 _STALE = 0.5  # what earlier rounds still count when drafting is tried again
 
 
@@ -32,7 +33,7 @@ class ScheduleReport:
     why: str
     rounds_drafted: int
     rounds_plain: int
-    expected_plain_seconds: float | None  # of a plain round, by the costs as they stand
+    plain_seconds: float  # of a plain round here, by the costs as they stand
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -41,7 +42,7 @@ class ScheduleReport:
             "why": self.why,
             "rounds_drafted": self.rounds_drafted,
             "rounds_plain": self.rounds_plain,
-            "expected_plain_seconds": self.expected_plain_seconds,
+            "plain_seconds": self.plain_seconds,
         }
 
 
@@ -55,7 +56,7 @@ class AdaptiveSchedule:
         *,
         drafter: str = "the drafter",
         num_prompt: int = 0,  # tokens the drafter would have to read before its first draft
-        longest: int = LONGEST,
+        longest: int = LONGEST_GAMMA,
         counts: bool = False,  # learn from what was kept, not from overlaps: for rules that walk
         tries_cost: float = 0.01,  # of the time spent off, the share that trying again may cost
         shortest_pause: int = 4,  # plain rounds between two tries
@@ -84,7 +85,7 @@ class AdaptiveSchedule:
             return best
         return best if self._off and self._pause == 0 else self._turned_off(seconds, best)
 
-    def saw(self, done: Round, *, drafted: list[int], seconds: float) -> None:
+    def saw(self, done: Round, *, drafted: Sequence[int], seconds: float) -> None:
         """A round of this sequence is over. `drafted`: what each sequence of the pass drafted; `seconds`: what it took."""
         resumed = self._off and bool(done.draft)  # the drafter had to catch up: not a usual round
         if not resumed:
@@ -105,14 +106,14 @@ class AdaptiveSchedule:
             self._rest(seconds if self._costs.learns else 0.0, costs, len(done.draft), done.num_accepted + 1)
 
     def report(self) -> ScheduleReport:
-        """What was done so far, and why."""
+        """What was done so far, and why; for one sequence alone."""
         seconds = self._costs.rounds(self._longest, 1)
         best = self._best(seconds, self._longest)
         gain = self._gain(seconds, best)
         if not _can_pay(seconds):
             why = f"{self._drafter} cannot pay here, even if every drafted token were kept"
-        elif not self._opened and not self._rounds_drafted:
-            why = f"{self._drafter} has drafted nothing yet"
+        elif not self._opened:
+            why = f"{self._drafter} pays here from an acceptance rate of {break_even(seconds) or 0.0:.2f}; not tried yet"
         elif gain > 1.0:
             why = f"{self._drafter} is expected to give {gain:.2f}× with {best} drafted token{'s' if best > 1 else ''} a round"
         else:
@@ -122,7 +123,7 @@ class AdaptiveSchedule:
             why=why,
             rounds_drafted=self._rounds_drafted,
             rounds_plain=self._rounds_plain,
-            expected_plain_seconds=seconds[0],
+            plain_seconds=seconds[0],
         )
 
     def _may_pay(self, seconds: list[float], room: int) -> bool:

@@ -6,15 +6,16 @@ It does not measure (`costs` does) and does not know models.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headstart.errors import OptionError
+from headstart.theory import tokens_per_round
 
-__all__ = ["Curve", "RoundCosts"]
+__all__ = ["Curve", "RoundCosts", "break_even"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,3 +123,20 @@ class RoundCosts:
             overhead=Curve.from_json(document["overhead"]),
             open_per_token=float(document["open_per_token"]),
         )
+
+
+def break_even(seconds: Sequence[float]) -> float | None:
+    """The constant acceptance above which a draft pays, given what a round costs with n = 0, 1, … drafted tokens.
+
+    The least over the lengths of the α with E(α, n) = cost(n)/cost(0); None where no length pays even at α = 1."""
+    found = [_root(n, seconds[n] / seconds[0]) for n in range(1, len(seconds)) if seconds[n] < (n + 1) * seconds[0]]
+    return min(found) if found else None
+
+
+def _root(num_drafted: int, needed: float) -> float:
+    """The α with E(α, num_drafted) = needed, by bisection; 0 where nothing need be accepted."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(tokens_per_round(middle, num_drafted)) >= needed else (middle, high)
+    return 0.0 if needed <= 1.0 else high

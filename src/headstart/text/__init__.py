@@ -2,6 +2,7 @@
 
     tokenizer   `Tokenizer`, what the rest of Headstart uses: encode, chat, decode, end tokens
     stream      `Transcript`, `TextStream`, `StopStrings`: tokens into text, one at a time
+    stopper     when a text ends, and what each token released
     vocabulary  whether two tokenizers mean the same by an id
     folder, gguf_tokenizer   where a tokenizer comes from; each returns `Parts`
     gguf        the metadata of a GGUF file
@@ -11,6 +12,7 @@ It knows nothing of models or logits.
 """
 
 from headstart.text.gguf import read_metadata
+from headstart.text.stopper import TextStopper
 from headstart.text.stream import Piece, StopStrings, TextStream, Transcript
 from headstart.text.tokenizer import Message, Tokenizer
 from headstart.text.vocabulary import check_same_vocabulary, vocabulary_difference
@@ -19,6 +21,7 @@ __all__ = [
     "Message",
     "Piece",
     "StopStrings",
+    "TextStopper",
     "TextStream",
     "Tokenizer",
     "Transcript",

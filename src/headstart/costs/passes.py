@@ -16,14 +16,15 @@ import numpy as np
 from headstart.errors import OptionError
 from headstart.interfaces import Ask, Cache, Model
 
-__all__ = ["Costs", "measure_bandwidth", "measure_costs"]
+__all__ = ["PassCosts", "measure_bandwidth", "measure_passes"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
-    """Milliseconds of one pass by the number of tokens it scores, after `context` tokens."""
+class PassCosts:
+    """Milliseconds of one pass by the number of tokens it scores for each sequence, after `context` tokens of each."""
 
     context: int
+    batch: int
     repeats: int
     milliseconds: dict[int, float]  # k → median
     spread: dict[int, float]  # k → interquartile range
@@ -33,18 +34,20 @@ class Costs:
         return self.milliseconds[k] / self.milliseconds[1]
 
 
-def measure_costs(
+def measure_passes(
     model: Model,
     ks: Sequence[int],
     *,
     context: int = 256,
+    batch: int = 1,
     repeats: int = 9,
     seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[str, float | None], None] | None = None,
-) -> Costs:
-    """Time one sequence's passes of `ks` tokens, all logits read back. 1 is always among them.
+) -> PassCosts:
+    """Time passes of `ks` tokens for each of `batch` sequences, all logits read back. 1 is always among them.
 
-    Raises OptionError for lengths under 1 or past the model's context."""
+    Raises OptionError for lengths under 1 or past the model's context, and for a `batch` under 1."""
     lengths = sorted({1, *ks})
     for k in lengths:
         if k < 1:
@@ -53,33 +56,39 @@ def measure_costs(
         raise OptionError(
             f"`context` must leave room for {lengths[-1]} tokens within the model's {model.context_limit}, got {context}"
         )
+    if batch < 1:
+        raise OptionError(f"`batch` must be 1 or more, got {batch}")
     rng = np.random.default_rng(seed)
-    cache = model.open()
-    model.score([Ask(cache=cache, tokens=rng.integers(0, model.vocab_size, context).tolist(), num_logits=0)])
+    caches = [model.open() for _ in range(batch)]
+    for cache in caches:
+        model.score([Ask(cache=cache, tokens=rng.integers(0, model.vocab_size, context).tolist(), num_logits=0)])
     times: dict[int, list[float]] = {k: [] for k in lengths}
     for repeat in range(-1, repeats):  # the first round warms up and is not counted
         for k in lengths:
-            tokens = rng.integers(0, model.vocab_size, k).tolist()
-            elapsed = _timed_pass(model, cache, tokens)
+            tokens = rng.integers(0, model.vocab_size, (batch, k)).tolist()
+            elapsed = _timed_pass(model, caches, tokens, clock)
             if repeat >= 0:
                 times[k].append(elapsed)
         if progress:
             progress("timing passes", (repeat + 1) / repeats)
     quartiles = {k: np.percentile(np.array(values) * 1e3, [25, 50, 75]) for k, values in times.items()}
-    return Costs(
+    return PassCosts(
         context=context,
+        batch=batch,
         repeats=repeats,
         milliseconds={k: float(q[1]) for k, q in quartiles.items()},
         spread={k: float(q[2] - q[0]) for k, q in quartiles.items()},
     )
 
 
-def _timed_pass(model: Model, cache: Cache, tokens: list[int]) -> float:
-    length = cache.length
-    start = time.perf_counter()
-    model.score([Ask(cache=cache, tokens=tokens)])
-    elapsed = time.perf_counter() - start
-    cache.rewind(length)
+def _timed_pass(model: Model, caches: Sequence[Cache], tokens: Sequence[list[int]], clock: Callable[[], float]) -> float:
+    asks = [Ask(cache=cache, tokens=own) for cache, own in zip(caches, tokens, strict=True)]
+    lengths = [cache.length for cache in caches]
+    start = clock()
+    model.score(asks)
+    elapsed = clock() - start
+    for cache, length in zip(caches, lengths, strict=True):
+        cache.rewind(length)
     return elapsed
 
 

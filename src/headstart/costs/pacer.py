@@ -1,0 +1,66 @@
+"""Costs when they are first needed, and schedules that share them: what `gamma="auto"` runs on.
+
+Costs come from whoever made the model, from an earlier run on this machine, or from a short measurement. Those of greedy and of
+sampled generation, and of each rule, are kept apart: the work between the passes differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from headstart.costs.rounds import measure_rounds
+from headstart.costs.store import find_costs, keep_costs
+from headstart.interfaces import Drafter, Model
+from headstart.records import Sampling
+from headstart.schedule import AdaptiveSchedule, RoundCosts, RunningCosts
+
+__all__ = ["Pacer"]
+
+_REPEATS = 3  # the rounds that are run correct what so few could get wrong
+
+
+@final
+class Pacer:
+    """Makes schedules for one target with one drafter."""
+
+    def __init__(
+        self,
+        model: Model,
+        drafter: Drafter,
+        *,
+        vocab_size: int,
+        key: Mapping[str, Any] | None = None,  # what costs are kept under; None: they are not kept
+        given: RoundCosts | None = None,
+    ) -> None:
+        self._model, self._drafter, self._vocab_size = model, drafter, vocab_size
+        self._key, self._given = key, given
+        self._costs: dict[tuple[str, bool], RunningCosts] = {}  # (rule, greedy) → what rounds cost
+
+    def costs(self, rule: str, *, greedy: bool, progress: Callable[[str, float | None], None] | None = None) -> RunningCosts:
+        """What rounds cost; the same object at every call, so that all generations correct it together."""
+        if (rule, greedy) not in self._costs:
+            self._costs[rule, greedy] = RunningCosts(self._given or self._found(rule, greedy, progress))
+        return self._costs[rule, greedy]
+
+    def schedule(self, costs: RunningCosts, *, num_prompt: int, counts: bool) -> AdaptiveSchedule:
+        """A schedule for one sequence."""
+        return AdaptiveSchedule(costs, drafter=self._drafter.name, num_prompt=num_prompt, counts=counts)
+
+    def _found(self, rule: str, greedy: bool, progress: Callable[[str, float | None], None] | None) -> RoundCosts:
+        key = None if self._key is None else {**self._key, "drafter": self._drafter.name, "rule": rule, "greedy": greedy}
+        kept = None if key is None else find_costs(key)
+        if kept is not None:
+            return kept
+        measured = measure_rounds(
+            self._model,
+            self._drafter,
+            repeats=_REPEATS,
+            rule=rule,
+            sampling=Sampling(temperature=0.0 if greedy else 1.0),
+            vocab_size=self._vocab_size,
+            progress=progress,
+        ).costs
+        if key is not None:
+            keep_costs(key, measured)
+        return measured

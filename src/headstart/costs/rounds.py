@@ -1,0 +1,204 @@
+"""What a whole round costs by the length of its draft: the target's pass, drafting, and everything else, each on its own.
+
+Rounds are run by the loop itself, on a text that repeats: the target's logits are bent so that it goes on repeating, which
+gives a look-up drafter something to find every time, and costs a draft model what any text costs it. Lengths take turns, so that
+a machine that slows down slows all of them; medians are kept, with the interquartile range. The target's own pass is timed
+apart, unbent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headstart.costs.passes import measure_passes
+from headstart.decode import Decoder, Request
+from headstart.draws import KeyedDraws, StreamDraws
+from headstart.errors import OptionError
+from headstart.interfaces import Ask, Cache, Context, Drafter, Model, Scores
+from headstart.probs import SamplingProcessor
+from headstart.records import Sampling
+from headstart.schedule import Curve, RoundCosts
+from headstart.verify import rule_named
+
+__all__ = ["MeasuredRounds", "measure_rounds"]
+
+_PERIOD = 24  # tokens after which the text repeats
+_LARGER_PASSES = (16, 32)  # further points of the target's curve, for batches larger than the one measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRounds:
+    """Costs with what is needed to judge them."""
+
+    costs: RoundCosts
+    context: int
+    repeats: int
+    spread: dict[str, dict[int, float]]  # part → number → interquartile range in seconds
+
+
+def measure_rounds(
+    model: Model,
+    drafter: Drafter,
+    gammas: Sequence[int] = (1, 2, 4, 8),
+    *,
+    context: int = 256,
+    batch: int = 1,
+    repeats: int = 9,
+    rule: str = "block",
+    sampling: Sampling | None = None,
+    vocab_size: int | None = None,  # tokens the rows are over, where fewer than the model's
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Callable[[str, float | None], None] | None = None,
+) -> MeasuredRounds:
+    """Time rounds of `batch` sequences that draft each of `gammas` tokens, after about `context` tokens.
+
+    Raises OptionError for lengths under 1 and where the model's context is too short for a round."""
+    lengths = sorted(set(gammas))
+    if not lengths or lengths[0] < 1:
+        raise OptionError(f"`gammas` must be lengths of 1 or more, got {list(gammas)}")
+    context = min(context, model.context_limit - 2 * lengths[-1] - 3)
+    if context < 2:
+        raise OptionError(f"`gammas` up to {lengths[-1]} do not fit a context of {model.context_limit}; ask for shorter drafts")
+    own = sampling or Sampling()
+    width = min(vocab_size or model.vocab_size, model.vocab_size)
+    bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed)
+    parts = bench.run([0, *lengths], repeats, progress)
+    # The bent text is over; the target's own passes are timed as they are.
+    points = [1, *(1 + n for n in lengths), *(k for k in _LARGER_PASSES if batch == 1 and context + k <= model.context_limit)]
+    passes = measure_passes(
+        model, points, context=context, batch=batch, repeats=repeats, seed=seed, clock=clock, progress=progress
+    )
+    score = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.milliseconds.items()}
+    draft = {0: 0.0} | {n: float(np.median(seen)) for n, seen in parts["draft"].items() if n and seen}
+    overhead = {n: float(np.median(seen)) for n, seen in parts["overhead"].items() if seen}
+    costs = RoundCosts(
+        score=Curve.of(score),
+        draft=Curve.of(draft),
+        overhead=Curve.of(overhead),
+        batch=batch,
+        open_per_token=bench.open_seconds(clock) / context,
+    )
+    spread = {name: {n: _spread(seen) for n, seen in by.items() if seen} for name, by in parts.items()}
+    spread["score"] = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.spread.items()}
+    return MeasuredRounds(costs=costs, context=context, repeats=repeats, spread=spread)
+
+
+class _Bench:
+    """Requests on the repeating text, begun again whenever their context is used up."""
+
+    def __init__(
+        self,
+        model: Model,
+        drafter: Drafter,
+        *,
+        context: int,
+        batch: int,
+        rule: str,
+        sampling: Sampling,
+        width: int,
+        seed: int,
+    ) -> None:
+        self._drafter, self._context, self._batch = drafter, context, batch
+        self._rule, self._sampling, self._width, self._seed = rule_named(rule), sampling, width, seed
+        self._phrase = np.random.default_rng(seed).integers(0, width, _PERIOD).tolist()
+        self._limit = model.context_limit
+        self._decoder = Decoder(_Bent(model, self._phrase), drafter)
+        self._requests: list[Request] = []
+
+    def run(
+        self, lengths: Sequence[int], repeats: int, progress: Callable[[str, float | None], None] | None
+    ) -> dict[str, dict[int, list[float]]]:
+        """part → length → seconds of each counted round. A round whose drafts came out shorter than asked is not counted."""
+        seen: dict[str, dict[int, list[float]]] = {part: {n: [] for n in lengths} for part in ("draft", "overhead")}
+        for repeat in range(-1, repeats):  # the first round of each length warms up
+            for n in lengths:
+                draft, overhead, drafted = self._round(n)
+                if repeat >= 0 and drafted == n:
+                    seen["draft"][n].append(draft)
+                    seen["overhead"][n].append(overhead)
+            if progress:
+                progress("timing rounds", (repeat + 1) / repeats)
+        for request in self._requests:
+            request.close()
+        return seen
+
+    def open_seconds(self, clock: Callable[[], float]) -> float:
+        """Seconds in which the drafter reads one sequence of `context` tokens."""
+        tokens = self._text(0)
+        context = Context(tokens=tokens, num_prompt=len(tokens), processor=self._processor(len(tokens)))
+        start = clock()
+        self._drafter.open([context])
+        return max(0.0, clock() - start)
+
+    def _round(self, num_drafted: int) -> tuple[float, float, int]:
+        if not self._requests or len(self._requests[0].tokens) + num_drafted + 2 > self._limit:
+            self._begin()
+        for request in self._requests:
+            request.gamma = num_drafted
+        first = self._requests[0]
+        before = dict(first.clock.parts)
+        self._decoder.round(self._requests)
+        spent = {part: first.clock.parts[part] - before[part] for part in before}
+        drafted = min(request.rounds[-1].num_drafted for request in self._requests)
+        return spent["draft"], spent["verify"] + spent["other"], drafted
+
+    def _begin(self) -> None:
+        for request in self._requests:
+            request.close()
+        self._requests = []
+        for place in range(self._batch):
+            tokens = self._text(place)
+            self._requests.append(
+                Request(
+                    tokens,
+                    rule=self._rule,
+                    draws=(KeyedDraws if self._rule.keyed else StreamDraws)(self._seed + place),
+                    processor=self._processor(len(tokens)),
+                    max_tokens=self._limit,
+                )
+            )
+        self._decoder.begin(self._requests)
+
+    def _text(self, place: int) -> list[int]:
+        # Every sequence of a batch reads the same phrase: what is bent depends on the position alone.
+        del place
+        return [self._phrase[i % _PERIOD] for i in range(self._context)]
+
+    def _processor(self, num_prompt: int) -> SamplingProcessor:
+        return SamplingProcessor(self._sampling, num_prompt=num_prompt, vocab_size=self._width)
+
+
+class _Bent:
+    """A model whose own choice is always the next token of a phrase that repeats."""
+
+    def __init__(self, model: Model, phrase: Sequence[int]) -> None:
+        self._model, self._phrase = model, phrase
+        self.vocab_size, self.context_limit = model.vocab_size, model.context_limit
+
+    def open(self) -> Cache:
+        return self._model.open()
+
+    def score(self, asks: Sequence[Ask]) -> list[Scores]:
+        starts = [ask.cache.length for ask in asks]
+        return [
+            self._bent(scores, start + len(ask.tokens))
+            for scores, start, ask in zip(self._model.score(asks), starts, asks, strict=True)
+        ]
+
+    def _bent(self, scores: Scores, end: int) -> Scores:
+        if not len(scores.logits):
+            return scores
+        logits = np.array(scores.logits)
+        for place, row in enumerate(logits):
+            row[self._phrase[(end - len(logits) + place + 1) % _PERIOD]] = float(row.max()) + 20.0
+        return Scores(logits=logits, features=scores.features)
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    low, high = np.percentile(np.array(seconds), [25, 75])
+    return float(high - low)

@@ -1,0 +1,157 @@
+"""Measured costs: every part is timed for what it is, lengths take turns, and what is kept is only read for the same key."""
+
+from __future__ import annotations
+
+import pytest
+
+from headstart.costs import Pacer, find_costs, keep_costs, measure_passes, measure_rounds
+from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
+from headstart.errors import OptionError
+from headstart.records import Sampling
+from headstart.schedule import Curve, RoundCosts
+from tests.decode.loops import random_model
+
+VOCAB = 40
+
+
+class Watch:
+    """A clock that only moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow:
+    """A table whose passes take a stated time on `watch`, and that notes how many tokens each of them scored."""
+
+    def __init__(self, per_pass: float, per_token: float, watch: Watch | None = None, *, context_limit: int = 4096) -> None:
+        self._model = random_model(1, VOCAB, context_limit=context_limit)
+        self.vocab_size, self.context_limit = VOCAB, context_limit
+        self._per_pass, self._per_token, self._watch = per_pass, per_token, watch or Watch()
+        self.passes: list[list[int]] = []
+
+    def open(self):
+        return self._model.open()
+
+    def score(self, asks):
+        self.passes.append([len(ask.tokens) for ask in asks])
+        self._watch.now += self._per_pass + self._per_token * sum(len(ask.tokens) for ask in asks)
+        return self._model.score(asks)
+
+
+def test_passes_of_a_batch() -> None:
+    """k tokens for each sequence of the batch, in one pass, 1 always among them; caches are left as they were."""
+    model = Slow(0.0, 0.0)
+    found = measure_passes(model, [3], context=5, batch=2, repeats=2)
+    assert sorted(found.milliseconds) == [1, 3]
+    assert model.passes == [[5], [5], *[[1, 1], [3, 3]] * 3]
+    with pytest.raises(OptionError, match="`batch` must be 1 or more, got 0"):
+        measure_passes(model, [3], batch=0)
+
+
+def test_every_part_is_timed_for_what_it_is(monkeypatch) -> None:
+    """A target and a draft model of known prices: exactly their curves, and nothing left over for the rest."""
+    watch = Watch()
+    monkeypatch.setattr("headstart.decode.perf_counter", watch)
+    target, small = Slow(4.0, 0.25, watch), Slow(0.5, 0.125, watch)
+    found = measure_rounds(target, ModelDrafter(small), (1, 3), context=20, repeats=3, clock=watch).costs
+    assert [found.score(k) for k in (1, 2, 4)] == pytest.approx([4.25, 4.5, 5.0])
+    # One token a pass, and now and then the second that a fully accepted draft leaves behind.
+    assert found.draft(3) in (pytest.approx(3 * 0.625), pytest.approx(3 * 0.625 + 0.125))
+    assert found.overhead(3) == 0.0
+    assert found.open_per_token == pytest.approx((0.5 + 19 * 0.125) / 20)
+    assert found.round(1) == pytest.approx(4.5 + 0.625, abs=0.126)
+
+
+@pytest.mark.parametrize("drafter", [NGramDrafter(VOCAB), ModelDrafter(random_model(2, VOCAB))], ids=["ngram", "model"])
+@pytest.mark.parametrize(("rule", "temperature"), [("block", 0.0), ("token", 1.0), ("coupled", 1.0)])
+def test_full_drafts_are_measured_for_every_drafter(drafter, rule, temperature) -> None:
+    """The repeating text gives a look-up something to find at every length; costs are there for each."""
+    sampling = Sampling(temperature=temperature)
+    found = measure_rounds(random_model(1, VOCAB), drafter, (1, 2, 5), context=60, repeats=2, rule=rule, sampling=sampling)
+    assert found.costs.draft.tokens == (0, 1, 2, 5)
+    assert found.costs.overhead.tokens == (0, 1, 2, 5)
+    assert set(found.spread) == {"draft", "overhead", "score"}
+
+
+def test_lengths_take_turns() -> None:
+    """Rounds of 0, 1 and 4 drafted tokens follow one another, repeat after repeat, for every sequence of the batch at once."""
+    model = Slow(0.0, 0.0)
+    measure_rounds(model, NGramDrafter(VOCAB), (4, 1), context=60, batch=2, repeats=2)
+    rounds = [sizes for sizes in model.passes if len(sizes) == 2 and sizes[0] < 10]
+    assert rounds[:9] == [[1, 1], [2, 2], [5, 5]] * 3
+
+
+def test_no_drafter_and_short_contexts() -> None:
+    """Plain rounds cost their overhead; a short context is begun again when it is full, one too short is refused."""
+    assert measure_rounds(random_model(1, VOCAB), NoDrafter(), (2,), context=9, repeats=2).costs.draft.tokens == (0,)
+    short = Slow(0.0, 0.0, context_limit=24)
+    found = measure_rounds(short, ModelDrafter(random_model(2, VOCAB)), (1, 8), repeats=4)
+    assert found.context == 5
+    assert found.costs.draft.tokens == (0, 1, 8)
+    with pytest.raises(OptionError, match="`gammas` up to 8 do not fit a context of 20"):
+        measure_rounds(Slow(0.0, 0.0, context_limit=20), NoDrafter(), (8,))
+    with pytest.raises(OptionError, match="`gammas` must be lengths of 1 or more"):
+        measure_rounds(short, NoDrafter(), (0, 1))
+
+
+COSTS = RoundCosts(
+    score=Curve(tokens=(1, 2), seconds=(1.0, 1.1)),
+    draft=Curve(tokens=(0, 1), seconds=(0.0, 0.1)),
+    overhead=Curve(tokens=(0,), seconds=(0.0,)),
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADSTART_COSTS", str(tmp_path / "costs"))
+    return tmp_path / "costs"
+
+
+def test_costs_are_kept_by_their_key(folder) -> None:
+    """The same key finds them; another file date, thread number or version does not."""
+    key = {"target": ["a.gguf", 5, 7], "threads": 2, "version": "1"}
+    assert find_costs(key) is None
+    keep_costs(key, COSTS)
+    assert find_costs(dict(reversed(key.items()))) == COSTS
+    for other in ({**key, "target": ["a.gguf", 5, 8]}, {**key, "threads": 1}, {**key, "version": "2"}):
+        assert find_costs(other) is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", "null", '{"key": 1, "costs": 2}', '{"key": {"a": 1}, "costs": {"batch": 1}}']
+)
+def test_a_file_that_cannot_be_read_is_not_there(folder, content) -> None:
+    """Half a file, another version's file: measured again, never an error."""
+    keep_costs({"a": 1}, COSTS)
+    (file,) = folder.iterdir()
+    file.write_text(content, encoding="utf-8")
+    assert find_costs({"a": 1}) is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch) -> None:
+    """Costs are then measured each time."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("HEADSTART_COSTS", str(tmp_path / "file" / "below"))
+    keep_costs({"a": 1}, COSTS)
+    assert find_costs({"a": 1}) is None
+
+
+def test_a_pacer_measures_once_and_keeps_by_rule_and_sampling(folder) -> None:
+    """Same object for the same kind of generation; kept for the next process; given costs are never measured."""
+    pacer = Pacer(random_model(1, VOCAB), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
+    one = pacer.costs("block", greedy=True)
+    assert pacer.costs("block", greedy=True) is one
+    assert pacer.costs("block", greedy=False) is not one
+    assert len(list(folder.iterdir())) == 2
+    other = Slow(1.0, 1.0)
+    again = Pacer(other, NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
+    assert again.costs("block", greedy=True).measured == one.measured
+    given = Pacer(other, NGramDrafter(VOCAB), vocab_size=VOCAB, given=COSTS)
+    running = given.costs("match", greedy=False)
+    assert running.measured == COSTS
+    assert other.passes == []  # nothing was measured
+    assert given.schedule(running, num_prompt=3, counts=True).report().why.startswith("ngram pays here")
