@@ -40,8 +40,7 @@ std::vector<std::string> names_of_types() {
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
-  for (const char* name : {"avx512vnni", "avxvnni", "avx2", "portable"})
-    if (kernels_named(name)) names.emplace_back(name);
+  for (const Kernels* kernels : kernels_here()) names.emplace_back(kernels->name);
   return names;
 }
 

@@ -1,8 +1,12 @@
 // Which kernels this build holds and this CPU can run.
 #include <cstring>
-#include <initializer_list>
+#include <vector>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include "kernels.h"
@@ -20,6 +24,12 @@ HEADSTART_TABLE(avxvnni)
 #endif
 #if defined(HEADSTART_HAS_AVX512VNNI)
 HEADSTART_TABLE(avx512vnni)
+#endif
+#if defined(HEADSTART_HAS_NEON)
+HEADSTART_TABLE(neon)
+#endif
+#if defined(HEADSTART_HAS_NEONDOT)
+HEADSTART_TABLE(neondot)
 #endif
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -40,41 +50,53 @@ bool has_avx512vnni() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 }  // namespace
+
+#elif defined(HEADSTART_HAS_NEONDOT)
+
+namespace {
+bool has_dot_product() {
+#if defined(__linux__)
+  return getauxval(AT_HWCAP) >> 20 & 1;  // HWCAP_ASIMDDP, which older headers do not know by name
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has;
+#else
+  return false;  // no way to ask is known here
+#endif
+}
+}  // namespace
 #endif
 
 const Kernels* kernels_portable() { return portable::table(); }
 
-const Kernels* kernels_avx2() {
-#if defined(HEADSTART_HAS_AVX2)
-  if (has_avx2()) return avx2::table();
-#endif
-  return nullptr;
-}
-
-const Kernels* kernels_avxvnni() {
-#if defined(HEADSTART_HAS_AVXVNNI)
-  if (has_avx2() && has_avxvnni()) return avxvnni::table();
-#endif
-  return nullptr;
-}
-
-const Kernels* kernels_avx512vnni() {
+std::vector<const Kernels*> kernels_here() {
+  std::vector<const Kernels*> here;
 #if defined(HEADSTART_HAS_AVX512VNNI)
-  if (has_avx512vnni()) return avx512vnni::table();
+  if (has_avx512vnni()) here.push_back(avx512vnni::table());
 #endif
-  return nullptr;
+#if defined(HEADSTART_HAS_AVXVNNI)
+  if (has_avx2() && has_avxvnni()) here.push_back(avxvnni::table());
+#endif
+#if defined(HEADSTART_HAS_AVX2)
+  if (has_avx2()) here.push_back(avx2::table());
+#endif
+#if defined(HEADSTART_HAS_NEONDOT)
+  if (has_dot_product()) here.push_back(neondot::table());
+#endif
+#if defined(HEADSTART_HAS_NEON)
+  here.push_back(neon::table());
+#endif
+  here.push_back(portable::table());
+  return here;
 }
 
 const Kernels* kernels_named(const char* name) {
-  for (const Kernels* k : {kernels_avx512vnni(), kernels_avxvnni(), kernels_avx2(), kernels_portable()})
-    if (k && std::strcmp(k->name, name) == 0) return k;
+  for (const Kernels* kernels : kernels_here())
+    if (std::strcmp(kernels->name, name) == 0) return kernels;
   return nullptr;
 }
 
-const Kernels* kernels_best() {
-  for (const Kernels* k : {kernels_avx512vnni(), kernels_avxvnni(), kernels_avx2()})
-    if (k) return k;
-  return kernels_portable();
-}
+const Kernels* kernels_best() { return kernels_here().front(); }
 
 }  // namespace headstart

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace headstart {
 
@@ -75,9 +76,7 @@ struct Kernels {
 };
 
 const Kernels* kernels_portable();
-const Kernels* kernels_avx2();         // nullptr where this build or this CPU lacks it
-const Kernels* kernels_avxvnni();
-const Kernels* kernels_avx512vnni();
+std::vector<const Kernels*> kernels_here();      // those this build holds and this CPU runs, the fastest first; portable is the last
 const Kernels* kernels_named(const char* name);  // nullptr: unknown or not available here
 const Kernels* kernels_best();
 

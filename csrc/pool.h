@@ -71,6 +71,8 @@ class Pool {
       if (look < 4000) {
 #if defined(__x86_64__) || defined(__i386__)
         _mm_pause();
+#elif defined(__aarch64__)
+        asm volatile("isb" ::: "memory");  // a short stall; `yield` does nothing on cores that run one thread each
 #endif
       } else {
         std::this_thread::yield();
