@@ -1,6 +1,7 @@
 // File blocks → integers and scales → tiles, or → floats. One function per type takes a block apart; everything else is shared.
 #include "pack.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "half.h"
@@ -165,9 +166,9 @@ size_t row_bytes(Type type, int k) { return static_cast<size_t>(k) / static_cast
 
 size_t tile_bytes(Type type, int k) {
   const Layout l = layout(type);
-  const size_t inputs = static_cast<size_t>(k), groups = inputs / kGroup;
-  const size_t bytes = l.group_bytes == 0 ? inputs * kTile * float_bytes(type) : groups * l.group_bytes + (l.super ? groups / 8 : groups) * l.scale_bytes;
-  return (bytes + 63) / 64 * 64;
+  const size_t inputs = static_cast<size_t>(k), groups = inputs / kGroup, span = static_cast<size_t>(l.span);
+  if (l.group_bytes == 0) return (inputs * kTile * float_bytes(type) + 63) / 64 * 64;
+  return groups / span * scale_area(l, span) + scale_area(l, groups % span) + groups * l.group_bytes;
 }
 
 void dequantize_row(Type type, const uint8_t* row, int k, float* out) {
@@ -204,15 +205,17 @@ void pack_tile(Type type, const uint8_t* first_row, size_t stride, int rows, int
       for (size_t i = 0; i < inputs; i++) std::memcpy(tile + (i * kTile + o) * width, first_row + o * stride + i * width, width);
     return;
   }
-  const size_t size = static_cast<size_t>(block_size(type)), per_block = size / kGroup, blocks = inputs / size;
-  uint8_t* scales = tile + inputs / kGroup * l.group_bytes;
+  const size_t groups = inputs / kGroup, span = static_cast<size_t>(l.span), span_bytes = scale_area(l, span) + span * l.group_bytes;
+  const size_t per_block = static_cast<size_t>(block_size(type)) / kGroup;
   Block b;
   for (int o = 0; o < rows; o++) {
     const uint8_t* row = first_row + static_cast<size_t>(o) * stride;
-    for (size_t block = 0; block < blocks; block++, row += block_bytes(type)) {
+    for (size_t g = 0; g < groups; g += per_block, row += block_bytes(type)) {
       take_apart(type, row, b);
-      for (size_t g = 0; g < per_block; g++) place_group(type, b.q + g * kGroup, o, tile + (block * per_block + g) * l.group_bytes);
-      place_scales(type, b, o, scales + block * l.scale_bytes);
+      uint8_t* start = tile + g / span * span_bytes;
+      uint8_t* inputs_start = start + scale_area(l, std::min(span, groups - g / span * span));
+      for (size_t i = 0; i < per_block; i++) place_group(type, b.q + i * kGroup, o, inputs_start + (g % span + i) * l.group_bytes);
+      place_scales(type, b, o, start + g % span / per_block * l.scale_bytes);
     }
   }
 }

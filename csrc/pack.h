@@ -1,8 +1,9 @@
 // The bytes of a tile: how sixteen rows of a GGUF tensor are laid out for the kernels, at the file's own bits per weight.
 //
-// A tile holds 16 outputs × k inputs. First the quantised inputs, group by group of 32: four 64-byte chunks of nibbles (chunk c, byte
-// 4l + b: low nibble input 8c + b, high nibble input 8c + 4 + b of output l), then 64 bytes per extra bit plane; or for Q8_0 eight
-// chunks of bytes offset by 128. Then the scales of all groups, lane by lane. Unquantised types: [k][16] values as they are.
+// A tile holds 16 outputs × k inputs, span after span, read in one go from its first byte to its last. A span is the scales of some
+// groups of 32 inputs (as many as fill whole cache lines), lane by lane, then those groups' quantised inputs: four 64-byte chunks of
+// nibbles (chunk c, byte 4l + b: low nibble input 8c + b, high nibble input 8c + 4 + b of output l), then 64 bytes per extra bit plane;
+// or for Q8_0 eight chunks of bytes offset by 128. Unquantised types: [k][16] values as they are.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,28 +20,25 @@ struct Layout {
   bool has_min = false;
   int high_bits = 0;
   int zero = 0;            // weight = scale · (stored − zero)
+  int span = 1;            // groups of a span; the last one of a tile may hold fewer
 };
 
 constexpr Layout layout(Type type) {
   switch (type) {
-    case Type::Q4_0: return {256, 32, false, false, 0, 8};
-    case Type::Q4_1: return {256, 64, false, true, 0, 0};
-    case Type::Q5_0: return {320, 32, false, false, 1, 16};
-    case Type::Q5_1: return {320, 64, false, true, 1, 0};
-    case Type::Q8_0: return {512, 32, false, false, 0, 128};
-    case Type::Q4_K: return {256, 256, true, true, 0, 0};
-    case Type::Q5_K: return {320, 256, true, true, 1, 0};
-    case Type::Q6_K: return {384, 288, true, false, 2, 32};
+    case Type::Q4_0: return {256, 32, false, false, 0, 8, 2};
+    case Type::Q4_1: return {256, 64, false, true, 0, 0, 1};
+    case Type::Q5_0: return {320, 32, false, false, 1, 16, 2};
+    case Type::Q5_1: return {320, 64, false, true, 1, 0, 1};
+    case Type::Q8_0: return {512, 32, false, false, 0, 128, 2};
+    case Type::Q4_K: return {256, 256, true, true, 0, 0, 8};
+    case Type::Q5_K: return {320, 256, true, true, 1, 0, 8};
+    case Type::Q6_K: return {384, 288, true, false, 2, 32, 16};
     default: return {};
   }
 }
 
-template <Type T>
-constexpr size_t tile_bytes_of(int k) {  // of a quantised type, for the kernels' inner loops
-  constexpr Layout l = layout(T);
-  const size_t groups = static_cast<size_t>(k) / kGroup;
-  return (groups * l.group_bytes + (l.super ? groups / 8 : groups) * l.scale_bytes + 63) / 64 * 64;
-}
+// Bytes of the scales that open a span of so many groups.
+constexpr size_t scale_area(const Layout& l, size_t groups) { return ((l.super ? groups / 8 : groups) * l.scale_bytes + 63) / 64 * 64; }
 
 const char* type_name(Type type);
 int block_size(Type type);      // inputs of one block of the file

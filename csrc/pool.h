@@ -64,16 +64,20 @@ class Pool {
   }
 
  private:
+  static void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");  // a short stall; `yield` does nothing on cores that run one thread each
+#endif
+  }
+
   // Stages last microseconds: look often at first. A thread that waits long has lost its partner's core to someone: give way.
   template <class Ready>
   static void wait_until(Ready ready) {
     for (int look = 0; !ready(); look++) {
       if (look < 4000) {
-#if defined(__x86_64__) || defined(__i386__)
-        _mm_pause();
-#elif defined(__aarch64__)
-        asm volatile("isb" ::: "memory");  // a short stall; `yield` does nothing on cores that run one thread each
-#endif
+        relax();
       } else {
         std::this_thread::yield();
       }
@@ -83,11 +87,13 @@ class Pool {
   void serve(int t) {
     uint64_t seen = 0;
     for (;;) {
+      // Waking up takes longer than the gap between two passes of a small model: look for a moment (some 200 µs) before sleeping.
+      for (int look = 0; look < 12000 && job_.load(std::memory_order_acquire) == seen; look++) relax();
       const std::function<void(int)>* work = nullptr;
       {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return job_ != seen; });
-        seen = job_;
+        wake_.wait(lock, [&] { return job_.load(std::memory_order_relaxed) != seen; });
+        seen = job_.load(std::memory_order_relaxed);
         if (stop_) return;
         work = work_;
       }
@@ -100,7 +106,7 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_;
   const std::function<void(int)>* work_ = nullptr;
-  uint64_t job_ = 0;
+  std::atomic<uint64_t> job_{0};
   bool stop_ = false;
   alignas(64) std::atomic<int> pending_{0};
   alignas(64) std::atomic<int> arrived_{0};
