@@ -62,7 +62,7 @@ class Request:
         if not len(prompt):
             raise InputError("the prompt holds no tokens; give at least one word")
         if schedule is not None and tree is not None:
-            raise OptionError(f"`schedule` sets the length of chains, got {tree} to draft as well; give one of the two")
+            raise OptionError(f"`schedule` sets the length of chains, got a tree {tree} as well; give one of the two")
         self.num_prompt = len(prompt)
         self.tokens = list(prompt)  # prompt + output
         self.rule, self.draws, self.processor = rule, draws, processor

@@ -52,7 +52,8 @@ class Piece:
 
     text: str  # may be empty: half a character, or the beginning of what may be a stop string
     token: int | None  # None: text held back until the end
-    kind: Literal["accepted", "correction", "bonus", "plain"]  # plain: nothing was drafted in its round
+    # plain: nothing was drafted in its round; branch: accepted, from another branch of a tree than the first
+    kind: Literal["accepted", "branch", "correction", "bonus", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,7 +350,9 @@ class Stream:
         extra: Literal["correction", "bonus"] = "correction" if last.rejected else "bonus"
         pieces = []
         for place, (token, text) in enumerate(zip(last.emitted, texts, strict=True)):
-            kind: Any = "plain" if not last.draft else "accepted" if place < last.num_accepted else extra
+            kind: Any = "plain" if not last.draft else extra
+            if place < last.num_accepted:
+                kind = "branch" if last.branches[place] else "accepted"
             pieces.append(Piece(text=text, token=token, kind=kind))
         return pieces
 

@@ -72,6 +72,9 @@ class Processor(Protocol):
     def row(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after `history` (prompt + output so far). `logits` is [vocab] and is not changed. Raises RowError."""
 
+    def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
+        """[vocab] log-probabilities after bias, bans and penalties, before temperature and truncation."""
+
 
 class Draws(Protocol):
     """Where chance comes from. A request owns its draws; they are made in a stated order."""

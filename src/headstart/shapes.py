@@ -107,7 +107,7 @@ class Shape:
         return str(self) if self.paths is None else [list(path) for path in self.paths]
 
     def __str__(self) -> str:
-        return f"{self.width}x{self.depth}" if self.paths is None else f"a tree of {self.nodes}"
+        return f"{self.width}x{self.depth}" if self.paths is None else f"of {self.nodes} nodes"
 
 
 class BestTree(NamedTuple):

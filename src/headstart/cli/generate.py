@@ -45,7 +45,8 @@ def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: b
         if asked.resolved_gamma == "auto":
             llm.round_costs(asked, progress=progress)
         stream = llm.stream(prompt_text, **values)
-        view = CountView(sys.stdout, progress, asked.max_tokens) if as_json else draft_view(sys.stdout, marked=show_draft)
+        shown = draft_view(sys.stdout, marked=show_draft, trees=asked.tree is not None)
+        view = CountView(sys.stdout, progress, asked.max_tokens) if as_json else shown
         if stream.output.schedule is not None and not as_json:
             say(scheduled_start(stream.output.schedule))
         progress("reading the prompt", None)

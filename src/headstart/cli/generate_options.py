@@ -65,10 +65,17 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Tokens drafted a round; auto finds out, round by round, how many pay, or none.",
         ),
         click.option(
+            "--tree",
+            default="none",
+            show_default=True,
+            metavar="WIDTHxDEPTH|none",
+            help="Draft trees instead of chains, e.g. 4x3: at most 4 nodes at each of 3 depths.",
+        ),
+        click.option(
             "--rule",
             type=click.Choice(["token", "block", "match", "coupled"]),
             help="How drafts are judged; all keep the target's exact law. "
-            "Default: block, or coupled with --seed and a temperature.",
+            "Default: block (token on trees), or coupled with --seed and a temperature.",
         ),
         click.option("--temperature", type=float, default=_SAMPLING.temperature, show_default=True, help="0 is greedy."),
         click.option(

@@ -65,13 +65,20 @@ _PLAIN = "\x1b[0m"
 
 
 class _ColourView(DraftView):
-    """Accepted tokens green, corrections red, bonus tokens blue; tokens of rounds without a draft as they are."""
+    """Accepted tokens green, those from a side branch cyan, corrections red, bonus tokens blue; the others as they are."""
 
-    _COLOURS = {"accepted": "\x1b[32m", "correction": "\x1b[31;1m", "bonus": "\x1b[34;1m"}  # noqa: RUF012
+    _COLOURS = {  # noqa: RUF012
+        "accepted": "\x1b[32m",
+        "branch": "\x1b[36m",
+        "correction": "\x1b[31;1m",
+        "bonus": "\x1b[34;1m",
+    }
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, trees: bool) -> None:
         super().__init__(out)
-        names = {"accepted": "green", "correction": "red", "bonus": "blue"}
+        names = {"accepted": "green", "branch": "cyan", "correction": "red", "bonus": "blue"}
+        if not trees:
+            del names["branch"]
         if _colours(sys.stderr):
             self.legend = "   " + " · ".join(self._marked(kind, kind) for kind in names) + " · no draft"
         else:
@@ -83,21 +90,27 @@ class _ColourView(DraftView):
 
 
 class _BracketView(DraftView):
-    """For terminals and files without colour: [accepted], {correction}, <bonus>."""
+    """For terminals and files without colour: [accepted], (branch), {correction}, <bonus>."""
 
-    legend = "   [accepted] · {correction} · <bonus> · no draft"
-    _MARKS = {"accepted": "[]", "correction": "{}", "bonus": "<>", "plain": ("", "")}  # noqa: RUF012
+    _MARKS = {"accepted": "[]", "branch": "()", "correction": "{}", "bonus": "<>", "plain": ("", "")}  # noqa: RUF012
+
+    def __init__(self, out: TextIO, trees: bool) -> None:
+        super().__init__(out)
+        branch = "(accepted from a side branch) · " if trees else ""
+        self.legend = f"   [accepted] · {branch}{{correction}} · <bonus> · no draft"
 
     def _marked(self, kind: str, text: str) -> str:
         before, after = self._MARKS[kind]
         return f"{before}{text}{after}"
 
 
-def draft_view(out: TextIO, *, marked: bool) -> DraftView:
-    """A view that, if `marked`, shows where tokens came from: colours on a terminal, brackets elsewhere or under NO_COLOR."""
+def draft_view(out: TextIO, *, marked: bool, trees: bool = False) -> DraftView:
+    """A view that, if `marked`, shows where tokens came from: colours on a terminal, brackets elsewhere or under NO_COLOR.
+
+    `trees`: tokens may be accepted from another branch than the one a chain would have drafted."""
     if not marked:
         return DraftView(out)
-    return _ColourView(out) if _colours(out) else _BracketView(out)
+    return _ColourView(out, trees) if _colours(out) else _BracketView(out, trees)
 
 
 def _colours(out: TextIO) -> bool:
@@ -111,7 +124,9 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
     """A few lines that say what speculation did."""
     stats, settings = output.stats, output.settings
     speed = f"{stats.tokens_per_second:.1f} tokens/s" if stats.tokens_per_second else "too short to time"
-    how = f"{settings.drafter}, gamma {settings.options.resolved_gamma}, {settings.options.resolved_rule} rule"
+    tree = settings.options.tree
+    size = f"gamma {settings.options.resolved_gamma}" if tree is None else f"tree {tree}"
+    how = f"{settings.drafter}, {size}, {settings.options.resolved_rule} rule"
     if settings.drafter == "none":
         how = "plain decoding"
     interrupted = "interrupted after " if output.finish_reason is None else ""

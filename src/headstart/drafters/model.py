@@ -1,4 +1,4 @@
-"""A small model as drafter: any `Model` over the target's vocabulary, run token by token ahead of the target.
+"""A small model as drafter: any `Model` over the target's vocabulary, run token by token, or depth by depth, ahead of the target.
 
 Its rows go through the same processor as the target's (temperature, truncation, penalties, bans), so that they resemble them
 and every token is drawn from the very row that is handed on. Invariant: after `commit` its cache holds a prefix of
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from headstart.drafters.growth import Growth, source
 from headstart.errors import RowError
 from headstart.interfaces import Ask, Cache, Context, Draws, Model
 from headstart.records import Draft
 from headstart.rows import FloatArray
+from headstart.shapes import Shape
 
 __all__ = ["ModelDrafter"]
 
@@ -71,6 +73,26 @@ class ModelDrafter:
             active = still
         return drafts
 
+    def propose_trees(
+        self, states: Sequence[_State], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """Trees grown a depth a pass: children drawn without replacement, or the likeliest where the law is a point (greedy).
+
+        A cache holds one tree at a time, so each pass scores the tree so far again, after the text; that costs about one pass."""
+        fitted = [self._fitted(shape, context) for shape, context in zip(shapes, contexts, strict=True)]
+        active = [i for i, shape in enumerate(fitted) if shape is not None]
+        growths = {i: Growth(shape, draws[i], len(contexts[i].tokens)) for i, shape in enumerate(fitted) if shape is not None}
+        feeds = [list(contexts[i].tokens[len(states[i].held) :]) for i in active]
+        logits = self._extend([states[i] for i in active], feeds, num_logits=1)
+        while active:
+            for i, scored in zip(active, logits, strict=True):
+                growth, context = growths[i], contexts[i]
+                histories = [[*context.tokens, *growth.path_tokens(node)] for node in growth.frontier]
+                growth.grow([source(context.processor, *pair) for pair in zip(histories, scored, strict=True)])
+            active = [i for i in active if growths[i].frontier]
+            logits = self._score_trees([states[i] for i in active], [growths[i] for i in active])
+        return [growths[i].draft() if i in growths else Draft() for i in range(len(states))]
+
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Drop from the cache whatever was drafted and not kept."""
         same = state.agreed
@@ -81,6 +103,24 @@ class ModelDrafter:
         state.cache.rewind(same)
         del state.held[same:]
         state.agreed = same
+
+    def _fitted(self, shape: Shape, context: Context) -> Shape | None:
+        """`shape` cut to the model's own context; its last depth is never scored."""
+        depth = (self._model.context_limit - len(context.tokens)) // shape.width + 1
+        return shape.fitted(min(depth, shape.depth), shape.nodes)
+
+    def _score_trees(self, states: Sequence[_State], growths: Sequence[Growth]) -> list[FloatArray]:
+        """Logits at the frontier of each tree; the caches hold the texts alone, before and after."""
+        if not states:
+            return []
+        asks = []
+        for state, growth in zip(states, growths, strict=True):
+            tokens, parents = growth.above_frontier()
+            asks.append(Ask(cache=state.cache, tokens=tokens, parents=parents, num_logits=len(growth.frontier)))
+        scores = self._model.score(asks)
+        for state in states:
+            state.cache.rewind(len(state.held))
+        return [score.logits for score in scores]
 
     def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[FloatArray]:
         pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]

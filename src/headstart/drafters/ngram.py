@@ -1,7 +1,8 @@
 """Prompt lookup: what followed the last time the text ended like this (Saxena 2023; Yang et al. 2023).
 
 The longest suffix of the context that was seen before, in prompt or output, is looked up; of equally long ones the most recent
-wins. The draft is what followed it, a point mass at each position. It does not look past one sequence.
+wins. The draft is what followed it, a point mass at each position; a tree holds what followed the other places as well. It does
+not look past one sequence.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from headstart.errors import OptionError
 from headstart.interfaces import Context, Draws
 from headstart.records import Draft
 from headstart.rows import FloatArray
+from headstart.shapes import Shape
 
 __all__ = ["NGramDrafter"]
+
+_LOOKED_AT = 16  # places looked at for each branch there is room for
 
 
 @dataclass
@@ -55,6 +59,12 @@ class NGramDrafter:
             for state, budget in zip(states, budgets, strict=True)
         ]
 
+    def propose_trees(
+        self, states: Sequence[_Index], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """What followed each earlier match, the best first, as branches of one tree. `draws` are not used."""
+        return [self._branches(state, shape) for state, shape in zip(states, shapes, strict=True)]
+
     def commit(self, state: _Index, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Index the tokens that came since the last commit (a sequence only ever grows)."""
         for token in tokens[len(state.tokens) :]:
@@ -62,21 +72,47 @@ class NGramDrafter:
             if len(state.tokens) >= self._min:
                 state.ends.setdefault(tuple(state.tokens[-self._min :]), []).append(len(state.tokens))
 
+    def _branches(self, state: _Index, shape: Shape) -> Draft:
+        """Continuations merged into a tree, each as far as the shape has room."""
+        ends = self._earlier(state)
+        lengths = {end: self._match_length(state.tokens, end) for end in ends}
+        tokens: list[int] = []
+        parents: list[int] = []
+        known: dict[tuple[int, int], int] = {}  # (index of the parent, token) → index
+        counts = [0] * shape.depth
+        # Of equal matches the most recent first, as for chains; far down the list nothing new is to be expected.
+        for end in sorted(ends, key=lambda end: (-lengths[end], -end))[: _LOOKED_AT * shape.width]:
+            parent = -1
+            for depth, token in enumerate(self._followed(state.tokens, end, shape.depth)):
+                if (parent, token) not in known:
+                    if counts[depth] == shape.width or len(tokens) == shape.nodes:
+                        break
+                    known[parent, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(parent)
+                    counts[depth] += 1
+                parent = known[parent, token]
+        return Draft.points(tokens, self._vocab_size, parents)
+
+    def _earlier(self, state: _Index) -> list[int]:
+        """Where the text ended like this before, oldest first."""
+        return state.ends.get(tuple(state.tokens[-self._min :]), [])[:-1]
+
     def _continuation(self, state: _Index, budget: int) -> list[int]:
         tokens = state.tokens
-        earlier = state.ends.get(tuple(tokens[-self._min :]), [])[:-1] if budget > 0 else []
         best, best_length = 0, 0
-        for end in reversed(earlier):
+        for end in reversed(self._earlier(state) if budget > 0 else []):
             length = self._match_length(tokens, end)
             if length > best_length:
                 best, best_length = end, length
                 if length == self._max:
                     break
-        if best_length == 0:
-            return []
-        # Past the end of what is known the match repeats itself: it overlaps the suffix it continues.
-        period = len(tokens) - best
-        return [tokens[best + step % period] for step in range(budget)]
+        return self._followed(tokens, best, budget) if best_length else []
+
+    def _followed(self, tokens: list[int], end: int, count: int) -> list[int]:
+        """The `count` tokens after `end`. Past the last one the match repeats itself: it overlaps the suffix it continues."""
+        period = len(tokens) - end
+        return [tokens[end + step % period] for step in range(count)]
 
     def _match_length(self, tokens: list[int], end: int) -> int:
         length = self._min
