@@ -6,7 +6,7 @@ Knows depths, widths and ranks. It does not know tokens or rows: who fills a sha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -59,11 +59,11 @@ class Shape:
         return Shape(width=width, depth=depth, nodes=width * depth)
 
     @staticmethod
-    def of_paths(paths: Sequence[Sequence[int]]) -> Shape:
+    def of_paths(paths: Iterable[Sequence[int]]) -> Shape:
         """One tree exactly, from the ranks that lead to each node in any order, as Medusa's `medusa_choices` lists them."""
         ordered = tuple(sorted({tuple(map(int, path)) for path in paths}, key=lambda path: (len(path), path)))
-        if not ordered:
-            raise OptionError("`paths` must name at least one node")
+        if not ordered or not ordered[0]:
+            raise OptionError("`paths` must name at least one node, each by one rank or more")
         depths = [len(path) for path in ordered]
         width = max(depths.count(depth) for depth in set(depths))
         return Shape(width=width, depth=depths[-1], nodes=len(ordered), paths=ordered)
@@ -126,9 +126,10 @@ def best_tree(
     max_nodes: int = 64,
     max_depth: int = 16,
 ) -> BestTree | None:
-    """The tree with the most tokens per cost (Chen et al. 2024, Sequoia, section 3.1); None where no tree beats plain decoding.
+    """The tree with the most tokens per cost (Chen et al. 2024, Sequoia); None where no tree beats plain decoding.
 
-    Expected tokens are 1 + Σ over nodes of the product of acceptances down to it, as if depths were independent."""
+    Expected tokens are 1 + Σ over nodes of the product of acceptances down to it, as if depths were independent. The children of
+    a node are its first ranks: a second child cannot be drawn without a first."""
     if min(acceptances, default=-1.0) < 0 or sum(acceptances) > 1 + 1e-9:
         raise OptionError(f"`acceptances` must be probabilities of exclusive events, got {list(acceptances)}")
     gains, firsts = _gains(np.asarray(acceptances, dtype=np.float64), max_nodes, max_depth)

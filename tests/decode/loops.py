@@ -15,6 +15,7 @@ from headstart.interfaces import Draws, Schedule
 from headstart.models.table import TableModel
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
+from headstart.shapes import Shape
 from headstart.verify import rule_named
 from tests.exact import Script, Tokens, every, random_table
 from tests.slow import NoRowError, slow_row
@@ -32,6 +33,7 @@ def request(
     sampling: Sampling = AS_IS,
     vocab: int = 3,
     gamma: int = 3,
+    tree: Shape | str | None = None,
     max_tokens: int = 4,
     end_ids: Collection[int] = (),
     num_logprobs: int | None = None,
@@ -47,6 +49,7 @@ def request(
         processor=processor or SamplingProcessor(sampling, num_prompt=len(prompt), vocab_size=vocab, end_ids=end_ids),
         max_tokens=max_tokens,
         gamma=gamma,
+        tree=Shape.parse(tree) if isinstance(tree, str) else tree,
         schedule=schedule,
         stopper=EndTokens(list(end_ids)),
         num_logprobs=num_logprobs,
