@@ -20,7 +20,7 @@ from headstart.generation import LLM
 from headstart.interfaces import Drafter, Model
 from headstart.text import Tokenizer, check_same_vocabulary
 
-__all__ = ["DEFAULT_TARGET", "load"]
+__all__ = ["DEFAULT_TARGET", "Loaded", "load", "load_many"]
 
 DEFAULT_TARGET = "smollm2"
 ENGINES = ("auto", "native", "transformers")
@@ -93,6 +93,52 @@ def load(
     guesser = _guesser(drafter, wish, width, models)
     key = costs_key(source.path, [guess.path for guess in guesses.values()], main.engine, main.loaded)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """One of several drafters on one target."""
+
+    llm: LLM
+    model: Model | None  # the model it drafts with, where that is all it does
+    costs_key: dict[str, Any]  # what costs measured with it depend on
+
+
+def load_many(
+    target: str | os.PathLike[str],
+    drafters: Sequence[str],
+    *,
+    engine: str = "auto",
+    dtype: str = "auto",
+    device: str = "auto",
+    threads: int | None = None,
+    context: int | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> list[Loaded]:
+    """One target with each of `drafters` in turn; every model is in memory once. Raises as `load`."""
+    _check_options(engine, dtype, device, threads, context)
+    wishes = [drafting.parse(name) for name in drafters]
+    tell = progress or (lambda stage, fraction: None)
+    name = os.fspath(target)
+    source = _found(name, offline, tell)
+    _engine(source, engine, dtype, device)
+    tokenizer = _tokenizer(source)
+    guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
+    main = _opened(source, engine, dtype, device, threads, context, tell)
+    held = {source.path: main.model}
+    for guess in (guess for found in guesses for guess in found.values()):
+        if guess.path not in held:
+            held[guess.path] = _opened(guess, engine, dtype, device, threads, None, tell).model
+    base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
+    loaded = []
+    for wish, found in zip(wishes, guesses, strict=True):
+        models = {ref: held[guess.path] for ref, guess in found.items()}
+        drafter = drafting.build(wish, base.vocab_size, models)
+        alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
+        key = costs_key(source.path, [guess.path for guess in found.values()], main.engine, main.loaded)
+        loaded.append(Loaded(llm=base.with_drafter(drafter), model=alone, costs_key=key | {"drafter": drafter.name}))
+    return loaded
 
 
 def costs_key(target: Path, drafters: Sequence[Path], engine: str, loaded: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from headstart.costs import Pacer, find_costs, keep_costs, measure_passes, measure_rounds
+from headstart.costs import MeasuredRounds, Pacer, find_costs, keep_costs, measure_passes, measure_rounds
 from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
 from headstart.errors import OptionError
 from headstart.records import Sampling
@@ -98,11 +100,19 @@ def test_no_drafter_and_short_contexts() -> None:
         measure_rounds(short, NoDrafter(), (0, 1))
 
 
-COSTS = RoundCosts(
+GIVEN = RoundCosts(
     score=Curve(tokens=(1, 2), seconds=(1.0, 1.1)),
     draft=Curve(tokens=(0, 1), seconds=(0.0, 0.1)),
     overhead=Curve(tokens=(0,), seconds=(0.0,)),
 )
+COSTS = MeasuredRounds(costs=GIVEN, plain_pass=1.0, context=9, repeats=3, spread={"score": {1: 0.1, 2: 0.2}})
+
+
+def test_costs_measured_apart_are_set_side_by_side() -> None:
+    """Measured again on a machine that had become half as fast: draft and rest are halved, the pass is the first one's."""
+    slow = replace(GIVEN, score=GIVEN.score.scaled(2.0), draft=GIVEN.draft.scaled(2.0), open_per_token=4.0)
+    found = replace(COSTS, costs=slow, plain_pass=2.0).beside(COSTS)
+    assert found.costs == replace(GIVEN, open_per_token=2.0)
 
 
 @pytest.fixture
@@ -150,8 +160,8 @@ def test_a_pacer_measures_once_and_keeps_by_rule_and_sampling(folder) -> None:
     other = Slow(1.0, 1.0)
     again = Pacer(other, NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
     assert again.costs("block", greedy=True).measured == one.measured
-    given = Pacer(other, NGramDrafter(VOCAB), vocab_size=VOCAB, given=COSTS)
+    given = Pacer(other, NGramDrafter(VOCAB), vocab_size=VOCAB, given=GIVEN)
     running = given.costs("match", greedy=False)
-    assert running.measured == COSTS
+    assert running.measured == GIVEN
     assert other.passes == []  # nothing was measured
     assert given.schedule(running, num_prompt=3, counts=True).report().why.startswith("ngram pays here")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
+from headstart.cli.machine import versions
 from headstart.cli.options import JSON, listed, write_json
 from headstart.cli.view import Loading
 
@@ -56,23 +55,13 @@ def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: 
         "bytes_read": bytes_read,
         "gigabytes_per_second": round(bytes_read / first / 1e6, 3) if bytes_read else None,
         "measured_bandwidth": round(bandwidth, 3),
-        "versions": _versions(),
+        "versions": versions(),
         "hardware": {"processor": _processor(), "cores": os.cpu_count()},
     }
     if as_json:
         write_json(document)
     else:
         _show(document)
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("headstart", "numpy", "torch", "transformers"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _processor() -> str:

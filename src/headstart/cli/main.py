@@ -24,6 +24,7 @@ __all__ = ["cli", "main"]
 VERBS = {
     "generate": "Generate text, with speculation, and say what it gained.",
     "theory": "The closed forms of speculative decoding, and their simulations.",
+    "plan": "Which drafter, how long a draft, and whether it pays here.",
     "bench": "Measure what a model costs on this machine.",
     "models": "Models by name: list them, fetch them.",
     "doctor": "What this machine and this installation can do.",

@@ -51,7 +51,7 @@ class Pacer:
         key = None if self._key is None else {**self._key, "drafter": self._drafter.name, "rule": rule, "greedy": greedy}
         kept = None if key is None else find_costs(key)
         if kept is not None:
-            return kept
+            return kept.costs
         measured = measure_rounds(
             self._model,
             self._drafter,
@@ -60,7 +60,7 @@ class Pacer:
             sampling=Sampling(temperature=0.0 if greedy else 1.0),
             vocab_size=self._vocab_size,
             progress=progress,
-        ).costs
+        )
         if key is not None:
             keep_costs(key, measured)
-        return measured
+        return measured.costs

@@ -9,8 +9,9 @@ apart, unbent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,41 @@ class MeasuredRounds:
     """Costs with what is needed to judge them."""
 
     costs: RoundCosts
+    plain_pass: float  # seconds of the target's pass in the rounds that drafted nothing: how fast the machine was just then
     context: int
     repeats: int
     spread: dict[str, dict[int, float]]  # part → number → interquartile range in seconds
+
+    def beside(self, reference: MeasuredRounds) -> MeasuredRounds:
+        """These costs as they would have been measured together with `reference`: its target's curve, and the rest scaled by how
+        much slower or faster the machine was."""
+        factor = reference.plain_pass / self.plain_pass
+        costs = replace(
+            self.costs,
+            score=reference.costs.score,
+            draft=self.costs.draft.scaled(factor),
+            overhead=self.costs.overhead.scaled(factor),
+            open_per_token=self.costs.open_per_token * factor,
+        )
+        return replace(self, costs=costs, plain_pass=reference.plain_pass)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        spread = {part: {str(n): seconds for n, seconds in by.items()} for part, by in self.spread.items()}
+        about = {"plain_pass": self.plain_pass, "context": self.context, "repeats": self.repeats, "spread": spread}
+        return self.costs.to_json() | about
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> MeasuredRounds:
+        """What `to_json` wrote. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
+        spread = {part: {int(n): float(s) for n, s in by.items()} for part, by in document["spread"].items()}
+        return MeasuredRounds(
+            costs=RoundCosts.from_json(document),
+            plain_pass=float(document["plain_pass"]),
+            context=int(document["context"]),
+            repeats=int(document["repeats"]),
+            spread=spread,
+        )
 
 
 def measure_rounds(
@@ -85,7 +118,8 @@ def measure_rounds(
     )
     spread = {name: {n: _spread(seen) for n, seen in by.items() if seen} for name, by in parts.items()}
     spread["score"] = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.spread.items()}
-    return MeasuredRounds(costs=costs, context=context, repeats=repeats, spread=spread)
+    plain_pass = float(np.median(parts["score"][0]))
+    return MeasuredRounds(costs=costs, plain_pass=plain_pass, context=context, repeats=repeats, spread=spread)
 
 
 class _Bench:
@@ -114,13 +148,13 @@ class _Bench:
         self, lengths: Sequence[int], repeats: int, progress: Callable[[str, float | None], None] | None
     ) -> dict[str, dict[int, list[float]]]:
         """part → length → seconds of each counted round. A round whose drafts came out shorter than asked is not counted."""
-        seen: dict[str, dict[int, list[float]]] = {part: {n: [] for n in lengths} for part in ("draft", "overhead")}
+        seen: dict[str, dict[int, list[float]]] = {part: {n: [] for n in lengths} for part in ("draft", "score", "overhead")}
         for repeat in range(-1, repeats):  # the first round of each length warms up
             for n in lengths:
-                draft, overhead, drafted = self._round(n)
+                spent, drafted = self._round(n)
                 if repeat >= 0 and drafted == n:
-                    seen["draft"][n].append(draft)
-                    seen["overhead"][n].append(overhead)
+                    for part, seconds in spent.items():
+                        seen[part][n].append(seconds)
             if progress:
                 progress("timing rounds", (repeat + 1) / repeats)
         for request in self._requests:
@@ -135,7 +169,8 @@ class _Bench:
         self._drafter.open([context])
         return max(0.0, clock() - start)
 
-    def _round(self, num_drafted: int) -> tuple[float, float, int]:
+    def _round(self, num_drafted: int) -> tuple[dict[str, float], int]:
+        """Seconds of one round by part, and what was drafted in it."""
         if not self._requests or len(self._requests[0].tokens) + num_drafted + 2 > self._limit:
             self._begin()
         for request in self._requests:
@@ -145,7 +180,7 @@ class _Bench:
         self._decoder.round(self._requests)
         spent = {part: first.clock.parts[part] - before[part] for part in before}
         drafted = min(request.rounds[-1].num_drafted for request in self._requests)
-        return spent["draft"], spent["verify"] + spent["other"], drafted
+        return {"draft": spent["draft"], "score": spent["score"], "overhead": spent["verify"] + spent["other"]}, drafted
 
     def _begin(self) -> None:
         for request in self._requests:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headstart.schedule import RoundCosts
+from headstart.costs.rounds import MeasuredRounds
 
 __all__ = ["costs_folder", "find_costs", "keep_costs"]
 
@@ -25,16 +25,16 @@ def costs_folder() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "headstart" / "costs"
 
 
-def find_costs(key: Mapping[str, Any]) -> RoundCosts | None:
+def find_costs(key: Mapping[str, Any]) -> MeasuredRounds | None:
     """What was kept under `key`; None if nothing was."""
     try:
         document = json.loads(_file(key).read_text(encoding="utf-8"))
-        return RoundCosts.from_json(document["costs"]) if document["key"] == _plain(key) else None
+        return MeasuredRounds.from_json(document["costs"]) if document["key"] == _plain(key) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def keep_costs(key: Mapping[str, Any], costs: RoundCosts) -> None:
+def keep_costs(key: Mapping[str, Any], costs: MeasuredRounds) -> None:
     """Keep `costs` under `key`. Where the folder cannot be written they are measured again the next time."""
     file = _file(key)
     with suppress(OSError):

@@ -19,7 +19,8 @@ It knows chains only, and nothing of costs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -31,7 +32,7 @@ from headstart.records import Draft
 from headstart.rows import FloatArray, Row
 from headstart.verify import coupled_agreement, joint_ratios, rule_named
 
-__all__ = ["Watched", "kept_given_draft", "kept_given_text"]
+__all__ = ["Place", "Watched", "kept_along", "kept_given_draft", "kept_given_text", "place_of"]
 
 
 def kept_given_draft(rule: str, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
@@ -48,25 +49,46 @@ def kept_given_draft(rule: str, target_rows: Sequence[Row], draft: Draft) -> Flo
     return before[: len(last)] * np.array(last, dtype=np.float64)
 
 
-def kept_given_text(rule: str, target_rows: Sequence[Row], draft_rows: Sequence[Row], tokens: Sequence[int]) -> FloatArray:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One token of a text, as far as any rule needs to know it."""
+
+    target: float  # p(x)
+    draft: float  # q(x)
+    keeps: Mapping[str, float]  # rule → P(kept | X = x); block needs none
+
+
+def place_of(rules: Sequence[str], target: Row, draft: Row, token: int) -> Place:
+    """What `rules` need to know of `token`, drawn from `target` and drafted from `draft`."""
+    mine, drafted = target.prob(token), draft.prob(token)
+    possible = mine > 0.0 and drafted > 0.0
+    keeps = {rule: _keeps(rule_named(rule), target, draft, token) if possible else 0.0 for rule in rules if rule != "block"}
+    return Place(target=mine, draft=drafted, keeps=keeps)
+
+
+def kept_along(rule: str, places: Sequence[Place]) -> FloatArray:
     """[n]: P(the first j tokens came from a draft that began before them | they were emitted), j = 1 … n.
 
-    Row i of either kind is the one after tokens[:i]. Where the draft gives a token nothing, that and all later chances are 0."""
-    judged = rule_named(rule)
-    chances = np.zeros(len(tokens), dtype=np.float64)
+    Where the draft gives a token nothing, that and all later chances are 0."""
+    chances = np.zeros(len(places), dtype=np.float64)
     weight = ratio = 1.0
-    for place, (p, q, token) in enumerate(zip(target_rows, draft_rows, tokens, strict=False)):
-        mine, drafted = p.prob(token), q.prob(token)
-        if drafted == 0.0 or mine == 0.0:
+    for index, place in enumerate(places):
+        if place.draft == 0.0 or place.target == 0.0:
             break
-        weight *= drafted / mine
+        weight *= place.draft / place.target
         if rule == "block":
-            ratio = min(1.0, ratio * mine / drafted)
-            chances[place] = weight * ratio
+            ratio = min(1.0, ratio * place.target / place.draft)
+            chances[index] = weight * ratio
         else:
-            weight *= _keeps(judged, p, q, token)
-            chances[place] = weight
+            weight *= place.keeps[rule]
+            chances[index] = weight
     return np.minimum(chances, 1.0)  # a weight may exceed 1 by rounding
+
+
+def kept_given_text(rule: str, target_rows: Sequence[Row], draft_rows: Sequence[Row], tokens: Sequence[int]) -> FloatArray:
+    """[n]: `kept_along` the tokens; row i of either kind is the one after tokens[:i]. Raises OptionError for an unknown rule."""
+    rule_named(rule)
+    return kept_along(rule, [place_of([rule], *each) for each in zip(target_rows, draft_rows, tokens, strict=False)])
 
 
 @final

@@ -17,7 +17,7 @@ import numpy as np
 from headstart.errors import OptionError
 from headstart.rows import FloatArray, IntArray
 
-__all__ = ["RoundSample", "Sample", "TextSample", "Yield", "accepted_by_position"]
+__all__ = ["RoundSample", "Sample", "TextSample", "Yield", "acceptance_rate", "accepted_by_position"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +28,15 @@ class Yield:
     rounds: FloatArray  # [gamma + 1]: rounds that drafted exactly n tokens
     reached: FloatArray  # [gamma]: drafts of at least j tokens
     kept: FloatArray  # [gamma]: of them, those accepted to j tokens or more
+    judged: float  # accepted tokens plus drafts that were rejected: what the acceptance rate is a share of
 
 
 class Sample(Protocol):
     """One prompt's evidence."""
 
-    category: str
+    @property
+    def category(self) -> str:
+        """The kind of work the prompt stands for."""
 
     def at(self, rule: str, gamma: int) -> Yield:
         """What drafts of at most `gamma` tokens yield under `rule`."""
@@ -62,7 +65,7 @@ class TextSample:
         _check_gamma(gamma, chances.shape[1])
         visits = np.zeros(length + gamma + 1)
         visits[0] = 1.0
-        rounds, reached, kept = np.zeros(gamma + 1), np.zeros(gamma), np.zeros(gamma)
+        rounds, reached, kept, judged = np.zeros(gamma + 1), np.zeros(gamma), np.zeros(gamma), 0.0
         for start in range(length):
             here = visits[start]
             num_drafted = min(gamma, int(self.drafted[start]), self.max_tokens - start - 1)
@@ -73,9 +76,10 @@ class TextSample:
             survives = chances[start, :num_drafted]
             reached[:num_drafted] += here
             kept[:num_drafted] += here * survives
+            judged += here * (1.0 + float(survives[:-1].sum()))
             stops = np.concatenate([[1.0], survives]) - np.concatenate([survives, [0.0]])
             visits[start + 1 : start + num_drafted + 2] += here * stops
-        return Yield(tokens=float(length), rounds=rounds, reached=reached, kept=kept)
+        return Yield(tokens=float(length), rounds=rounds, reached=reached, kept=kept, judged=judged)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +92,21 @@ class RoundSample:
     def at(self, rule: str, gamma: int) -> Yield:
         """The same rounds with drafts cut to `gamma`."""
         _check_gamma(gamma, None)
-        tokens, rounds, reached, kept = 0.0, np.zeros(gamma + 1), np.zeros(gamma), np.zeros(gamma)
+        tokens, rounds, reached, kept, judged = 0.0, np.zeros(gamma + 1), np.zeros(gamma), np.zeros(gamma), 0.0
         for seen in self.rounds:
             survives = seen[rule][:gamma]
             rounds[len(survives)] += 1
             reached[: len(survives)] += 1
             kept[: len(survives)] += survives
             tokens += 1 + float(survives.sum())
-        return Yield(tokens=tokens, rounds=rounds, reached=reached, kept=kept)
+            judged += 1.0 + float(survives[:-1].sum()) if len(survives) else 0.0
+        return Yield(tokens=tokens, rounds=rounds, reached=reached, kept=kept, judged=judged)
+
+
+def acceptance_rate(yields: Sequence[Yield]) -> float | None:
+    """Accepted / (accepted + drafts that were rejected), a ratio of sums over prompts; None where nothing was drafted."""
+    judged = sum(y.judged for y in yields)
+    return float(sum(y.kept.sum() for y in yields) / judged) if judged > 0 else None
 
 
 def accepted_by_position(yields: Sequence[Yield]) -> FloatArray:

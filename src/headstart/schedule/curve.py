@@ -50,6 +50,10 @@ class Curve:
         slope = max((self.seconds[-1] - self.seconds[-2]) / (last - self.tokens[-2]), 0.0)
         return self.seconds[-1] + slope * (tokens - last)
 
+    def scaled(self, factor: float) -> Curve:
+        """The curve with every second `factor` times as long."""
+        return Curve(tokens=self.tokens, seconds=tuple(factor * t for t in self.seconds))
+
     def to_json(self) -> dict[str, float]:
         """number → seconds."""
         return {str(n): t for n, t in zip(self.tokens, self.seconds, strict=True)}

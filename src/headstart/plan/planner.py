@@ -1,0 +1,169 @@
+"""The plan: every drafter, length and rule on one target, what each is predicted to give, and the best of them, off included.
+
+It works on objects: names, files and what is kept between runs are for whoever calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.costs import MeasuredRounds
+from headstart.errors import OptionError
+from headstart.generation import LLM
+from headstart.interfaces import Model
+from headstart.plan.exports import export
+from headstart.plan.predict import Candidate, choose, plain_candidate, predict
+from headstart.plan.texts import Text, samples_of
+from headstart.plan.yields import Sample, acceptance_rate, accepted_by_position
+
+__all__ = ["Acceptance", "Guesser", "Plan", "make_plan"]
+
+Progress = Callable[[str, float | None], None]
+# (drafter's LLM, rule) → what its rounds cost
+Measure = Callable[[LLM, str], MeasuredRounds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guesser:
+    """One drafter on the target, and the model it drafts with where that is all it does."""
+
+    llm: LLM
+    model: Model | None = None
+
+    @property
+    def name(self) -> str:
+        """The drafter's name."""
+        return self.llm.drafter.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """How far one drafter's drafts are kept under one rule, at the longest length, in one category or over all."""
+
+    drafter: str
+    rule: str
+    category: str | None  # None: all prompts
+    by_position: tuple[float, ...]  # P(accepted ≥ j), j = 1 … longest
+    acceptance_rate: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "drafter": self.drafter,
+            "rule": self.rule,
+            "category": self.category,
+            "by_position": list(self.by_position),
+            "acceptance_rate": self.acceptance_rate,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What was measured, what follows from it, and what to do."""
+
+    target: str
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    costs: dict[str, dict[str, MeasuredRounds]]  # drafter → rule
+    acceptance: tuple[Acceptance, ...]
+    candidates: tuple[Candidate, ...]  # plain decoding first
+    num_prompts: int
+    num_tokens: int
+
+    @property
+    def plain(self) -> Candidate:
+        """Decoding without a drafter."""
+        return self.candidates[0]
+
+    @property
+    def best(self) -> Candidate:
+        """The fastest by prediction; plain decoding where nothing beats it."""
+        return choose(self.candidates)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `headstart plan --json` prints."""
+        return {
+            "target": self.target,
+            "machine": self.machine,
+            "settings": self.settings,
+            "sample": {"prompts": self.num_prompts, "tokens": self.num_tokens},
+            "costs": {name: {rule: m.to_json() for rule, m in rules.items()} for name, rules in self.costs.items()},
+            "acceptance": [each.to_json() for each in self.acceptance],
+            "candidates": [each.to_json() for each in self.candidates],
+            "plain": {"tokens_per_second": self.plain.predicted_tokens_per_second},
+            "best": self.best.to_json(),
+            "export": export(self.best),
+        }
+
+
+def make_plan(
+    plain: LLM,
+    guessers: Sequence[Guesser],
+    texts: Sequence[Text],
+    measure: Measure,
+    *,
+    rules: Sequence[str],
+    gammas: Sequence[int],
+    machine: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Sample every drafter on `texts`, take what `measure` says of costs, and predict every choice.
+
+    Raises OptionError without a drafter, a text, a rule or a length."""
+    for name, given in (("guessers", guessers), ("texts", texts), ("rules", rules), ("gammas", gammas)):
+        if not given:
+            raise OptionError(f"`{name}` must not be empty; a plan compares at least one")
+    reference = measure(plain, rules[0])
+    costs = {"none": {rules[0]: reference}}
+    off = plain_candidate(reference.costs)
+    candidates, acceptance = [off], []
+    for guesser in guessers:
+        samples = samples_of(
+            plain,
+            texts,
+            guesser.llm.drafter,
+            model=guesser.model,
+            gamma=max(gammas),
+            rules=rules,
+            seed=seed,
+            progress=progress,
+        )
+        costs[guesser.name] = {rule: measure(guesser.llm, rule).beside(reference) for rule in rules}
+        for rule in rules:
+            own = costs[guesser.name][rule].costs
+            candidates += [predict(guesser.name, samples, own, off, rule=rule, gamma=n, seed=seed) for n in sorted(set(gammas))]
+            acceptance += _acceptance(guesser.name, rule, samples, max(gammas))
+    return Plan(
+        target=plain.target,
+        machine=dict(machine or {}),
+        settings=dict(settings or {}),
+        costs=costs,
+        acceptance=tuple(acceptance),
+        candidates=tuple(candidates),
+        num_prompts=len(texts),
+        num_tokens=sum(len(text.output) for text in texts),
+    )
+
+
+def _acceptance(drafter: str, rule: str, samples: Sequence[Sample], longest: int) -> list[Acceptance]:
+    """Over all prompts, then by category in the order they came."""
+    groups: dict[str | None, list[Sample]] = {None: list(samples)}
+    for sample in samples:
+        groups.setdefault(sample.category, []).append(sample)
+    found = []
+    for category, members in groups.items():
+        yields = [sample.at(rule, longest) for sample in members]
+        found.append(
+            Acceptance(
+                drafter=drafter,
+                rule=rule,
+                category=category,
+                by_position=tuple(accepted_by_position(yields).tolist()),
+                acceptance_rate=acceptance_rate(yields),
+            )
+        )
+    return found
