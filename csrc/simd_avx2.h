@@ -68,27 +68,31 @@ template <int N> inline I ishr(I a) { return {_mm256_srli_epi32(a.v, N)}; }
 template <int N> inline I ishl(I a) { return {_mm256_slli_epi32(a.v, N)}; }
 
 inline B bload(const uint8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+constexpr int kByteZero = 128;
+inline B bload_byte(const uint8_t* p) { return bload(p); }
 inline B low_nibbles(B a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))}; }
 inline B high_nibbles(B a) { return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))}; }
 template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
   const __m256i moved = SHIFT > 4 ? _mm256_srli_epi16(bits.v, SHIFT > 4 ? SHIFT - 4 : 0) : _mm256_slli_epi16(bits.v, SHIFT > 4 ? 0 : 4 - SHIFT);
   return {_mm256_or_si256(w.v, _mm256_and_si256(moved, _mm256_set1_epi8(char(MASK << 4))))};
 }
+using Inputs = const int8_t*;
+inline Inputs inputs_at(const int8_t* a) { return a; }
 inline __m256i four_bytes(const int8_t* a) {
   int32_t four;
   __builtin_memcpy(&four, a, 4);
   return _mm256_set1_epi32(four);
 }
 #if defined(HEADSTART_AVXVNNI)
-inline I dot_small(I acc, B w, const int8_t* a) { return {_mm256_dpbusd_avx_epi32(acc.v, w.v, four_bytes(a))}; }
-inline I dot_byte(I acc, B w, const int8_t* a) { return dot_small(acc, w, a); }
+template <int C> inline I dot_small(I acc, B w, Inputs a) { return {_mm256_dpbusd_avx_epi32(acc.v, w.v, four_bytes(a + 4 * C))}; }
+template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(acc, w, a); }
 #else
-inline I dot_small(I acc, B w, const int8_t* a) {  // 2 · 63 · 127 fits in 16 bits: no saturation
-  const __m256i pairs = _mm256_maddubs_epi16(w.v, four_bytes(a));
+template <int C> inline I dot_small(I acc, B w, Inputs a) {  // 2 · 63 · 127 fits in 16 bits: no saturation
+  const __m256i pairs = _mm256_maddubs_epi16(w.v, four_bytes(a + 4 * C));
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
-inline I dot_byte(I acc, B w, const int8_t* a) {  // 2 · 255 · 127 does not: even and odd bytes apart
-  const __m256i x = four_bytes(a), ones = _mm256_set1_epi16(1), low = _mm256_set1_epi16(0x00ff);
+template <int C> inline I dot_byte(I acc, B w, Inputs a) {  // 2 · 255 · 127 does not: even and odd bytes apart
+  const __m256i x = four_bytes(a + 4 * C), ones = _mm256_set1_epi16(1), low = _mm256_set1_epi16(0x00ff);
   const __m256i even = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_and_si256(w.v, low), x), ones);
   const __m256i odd = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_andnot_si256(low, w.v), x), ones);
   return {_mm256_add_epi32(acc.v, _mm256_add_epi32(even, odd))};

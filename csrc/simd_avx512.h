@@ -57,6 +57,8 @@ template <int N> inline I ishr(I a) { return {_mm512_srli_epi32(a.v, N)}; }
 template <int N> inline I ishl(I a) { return {_mm512_slli_epi32(a.v, N)}; }
 
 inline B bload(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+constexpr int kByteZero = 128;  // what stands for nought in the bytes that bload_byte loads and dot_byte takes
+inline B bload_byte(const uint8_t* p) { return bload(p); }
 inline B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 inline B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
 // w | ((bits >> shift) & mask) << 4, by byte; shift + 4 may be a left shift
@@ -64,13 +66,15 @@ template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
   const __m512i moved = SHIFT > 4 ? _mm512_srli_epi16(bits.v, SHIFT > 4 ? SHIFT - 4 : 0) : _mm512_slli_epi16(bits.v, SHIFT > 4 ? 0 : 4 - SHIFT);
   return {_mm512_ternarylogic_epi32(w.v, moved, _mm512_set1_epi8(char(MASK << 4)), 0xF8)};  // a | (b & c)
 }
-// acc + Σ over the 4 bytes of each lane of w · a; w unsigned, at most 63 (dot_small) or 255 (dot_byte); a: 4 signed bytes
-inline I dot_small(I acc, B w, const int8_t* a) {
+using Inputs = const int8_t*;  // 32 activations of a row
+inline Inputs inputs_at(const int8_t* a) { return a; }
+// acc + Σ over the 4 bytes of each lane of w · inputs 4C … 4C + 3; w unsigned, at most 63 (dot_small), or any byte (dot_byte)
+template <int C> inline I dot_small(I acc, B w, Inputs a) {
   int32_t four;
-  __builtin_memcpy(&four, a, 4);
+  __builtin_memcpy(&four, a + 4 * C, 4);
   return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
 }
-inline I dot_byte(I acc, B w, const int8_t* a) { return dot_small(acc, w, a); }
+template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(acc, w, a); }
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace headstart::HEADSTART_ISA

@@ -70,6 +70,8 @@ template <int N> inline I ishr(I a) { return {vreinterpretq_s32_u32(vshrq_n_u32(
 template <int N> inline I ishl(I a) { return {vshlq_n_s32(a.v, N)}; }
 
 inline B bload(const uint8_t* p) { return {vld1q_u8(p)}; }
+constexpr int kByteZero = 0;  // products are of signed bytes
+inline B bload_byte(const uint8_t* p) { return {veorq_u8(vld1q_u8(p), vdupq_n_u8(128))}; }
 inline B low_nibbles(B a) { return {vandq_u8(a.v, vdupq_n_u8(15))}; }
 inline B high_nibbles(B a) { return {vshrq_n_u8(a.v, 4)}; }
 template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
@@ -78,21 +80,17 @@ template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
   if constexpr (SHIFT > 4) moved = vshrq_n_u8(bits.v, SHIFT - 4);
   return {vorrq_u8(w.v, vandq_u8(moved, vdupq_n_u8(MASK << 4)))};
 }
-inline int8x16_t four_bytes(const int8_t* a) { return vreinterpretq_s8_u32(vdupq_n_u32(word_at(a))); }
-inline int32x4_t dot_signed(int32x4_t acc, int8x16_t w, int8x16_t a) {
+struct Inputs { int8x16_t half[2]; };  // held in registers: the instruction takes four bytes of one by their number
+inline Inputs inputs_at(const int8_t* a) { return {{vld1q_s8(a), vld1q_s8(a + 16)}}; }
+template <int C> inline I dot_small(I acc, B w, const Inputs& a) {
 #if defined(HEADSTART_DOTPROD)
-  return vdotq_s32(acc, w, a);
+  return {vdotq_laneq_s32(acc.v, vreinterpretq_s8_u8(w.v), a.half[C / 4], C % 4)};
 #else
-  const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(a)), high = vmull_high_s8(w, a);
-  return vpadalq_s16(acc, vpaddq_s16(low, high));  // 2 · 128 · 127 fits in 16 bits
+  const int8x16_t x = vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(a.half[C / 4]), C % 4)), y = vreinterpretq_s8_u8(w.v);
+  return {vpadalq_s16(acc.v, vpaddq_s16(vmull_s8(vget_low_s8(y), vget_low_s8(x)), vmull_high_s8(y, x)))};  // 2 · 128 · 127 fits in 16 bits
 #endif
 }
-inline I dot_small(I acc, B w, const int8_t* a) { return {dot_signed(acc.v, vreinterpretq_s8_u8(w.v), four_bytes(a))}; }
-inline I dot_byte(I acc, B w, const int8_t* a) {  // signed once 128 is taken off, which four times −128 · a gives back
-  const int8x16_t x = four_bytes(a), offset = vdupq_n_s8(INT8_MIN);
-  const int32x4_t less = dot_signed(vdupq_n_s32(0), offset, x);
-  return {vsubq_s32(dot_signed(acc.v, vreinterpretq_s8_u8(veorq_u8(w.v, vreinterpretq_u8_s8(offset))), x), less)};
-}
+template <int C> inline I dot_byte(I acc, B w, const Inputs& a) { return dot_small<C>(acc, w, a); }
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 }  // namespace headstart::HEADSTART_ISA

@@ -87,18 +87,23 @@ template <class Op> inline B bytes(Op op) {
   return out;
 }
 inline B bload(const uint8_t* p) { return bytes([p](int b) { return p[b]; }); }
+constexpr int kByteZero = 128;
+inline B bload_byte(const uint8_t* p) { return bload(p); }
 inline B low_nibbles(B a) { return bytes([&](int b) { return a.v[b] & 15; }); }
 inline B high_nibbles(B a) { return bytes([&](int b) { return a.v[b] >> 4; }); }
 template <int SHIFT, int MASK> inline B with_high(B w, B bits) {
   return bytes([&](int b) { return w.v[b] | ((bits.v[b] >> SHIFT) & MASK) << 4; });
 }
-inline I dot_small(I acc, B w, const int8_t* a) {
+using Inputs = const int8_t*;
+inline Inputs inputs_at(const int8_t* a) { return a; }
+template <int C> inline I dot_small(I acc, B w, Inputs inputs) {
+  const int8_t* a = inputs + 4 * C;
   return lanes<I>([&](int l) {
     const uint8_t* x = w.v + 4 * l;
     return acc.v[l] + x[0] * a[0] + x[1] * a[1] + x[2] * a[2] + x[3] * a[3];
   });
 }
-inline I dot_byte(I acc, B w, const int8_t* a) { return dot_small(acc, w, a); }
+template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(acc, w, a); }
 inline void prefetch(const void*) {}
 
 }  // namespace headstart::HEADSTART_ISA
