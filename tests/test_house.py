@@ -36,6 +36,7 @@ HOUSE = [
     ["generation"],
     ["prompts"],
     ["comparison", "plan"],
+    ["bench"],
     ["fetch", "drafting"],
     ["loading"],
     ["cli"],

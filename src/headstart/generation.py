@@ -131,8 +131,10 @@ class LLM:
         self._lock = lock or threading.Lock()
         self._pacer = Pacer(model, self.drafter, vocab_size=self.vocab_size, key=costs_key, given=costs)
 
-    def with_drafter(self, drafter: Drafter) -> LLM:
-        """The same model in memory with another drafter (`NoDrafter()`: plain decoding); the two may be used side by side."""
+    def with_drafter(self, drafter: Drafter, *, costs_key: Mapping[str, Any] | None = None) -> LLM:
+        """The same model in memory with another drafter (`NoDrafter()`: plain decoding); the two may be used side by side.
+
+        `costs_key` is what costs measured with it are kept under; None: they are not kept."""
         return LLM(
             self.model,
             drafter,
@@ -141,6 +143,7 @@ class LLM:
             engine=self.engine,
             loaded=self.loaded,
             lock=self._lock,
+            costs_key=costs_key,
         )
 
     def round_costs(self, options: Options | None = None, *, progress: Progress | None = None) -> RunningCosts:

@@ -100,6 +100,7 @@ class Loaded:
     """One of several drafters on one target."""
 
     llm: LLM
+    source: Path  # where the target lies
     model: Model | None  # the model it drafts with, where that is all it does
     costs_key: dict[str, Any]  # what costs measured with it depend on
 
@@ -137,7 +138,8 @@ def load_many(
         drafter = drafting.build(wish, base.vocab_size, models)
         alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
         key = costs_key(source.path, [guess.path for guess in found.values()], main.engine, main.loaded)
-        loaded.append(Loaded(llm=base.with_drafter(drafter), model=alone, costs_key=key | {"drafter": drafter.name}))
+        llm = base.with_drafter(drafter, costs_key=key)
+        loaded.append(Loaded(llm=llm, source=source.path, model=alone, costs_key=key | {"drafter": drafter.name}))
     return loaded
 
 

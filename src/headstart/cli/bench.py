@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from headstart.cli.machine import versions
-from headstart.cli.options import JSON, listed, write_json
+from headstart.cli.machine import machine, versions
+from headstart.cli.options import JSON, listed, say, write_json
+from headstart.cli.plan import check_report, chosen_prompts
 from headstart.cli.view import Loading
+from headstart.prompts import CATEGORIES
+from headstart.records import Options, Sampling
+from headstart.verify import RULES
 
 __all__ = ["command"]
 
 
 @click.group("bench")
 def command() -> None:
-    """Measure what a model costs on this machine."""
+    """Measure what a model costs on this machine, and how fast it generates."""
 
 
 @command.command("costs")
@@ -62,6 +67,145 @@ def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: 
         write_json(document)
     else:
         _show(document)
+
+
+def _gamma(text: str) -> int | str:
+    return "auto" if text == "auto" else int(text)
+
+
+@command.command("speed")
+@click.option("--target", default="smollm2", show_default=True, metavar="REF", help="The model to time.")
+@click.option(
+    "--drafter",
+    multiple=True,
+    default=("ngram",),
+    show_default=True,
+    metavar="D",
+    help="A drafter to time, as in generate; may be repeated.",
+)
+@click.option(
+    "--gamma",
+    multiple=True,
+    default=("4,auto",),
+    show_default=True,
+    callback=listed(_gamma, "a whole number or auto"),
+    metavar="N|auto",
+    help="Draft lengths to time each drafter with; a list, or repeated.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(list(RULES)),
+    help="Default: block when greedy, coupled with a temperature, so that every way says the same.",
+)
+@click.option("--category", multiple=True, type=click.Choice(CATEGORIES), help="Only these prompts.")
+@click.option("--prompts", metavar="FILE", help="Your own prompts instead of the built-in ones.")
+@click.option("--each", type=click.IntRange(min=1), default=8, show_default=True, help="Built-in prompts of a category.")
+@click.option("--max-tokens", type=click.IntRange(min=2), default=256, show_default=True, help="Tokens after each prompt.")
+@click.option(
+    "--temperature",
+    multiple=True,
+    default=("0,1",),
+    show_default=True,
+    callback=listed(float, "a number"),
+    metavar="T",
+    help="Temperatures; a list, or repeated. 0 is greedy.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Times each prompt is answered.")
+@click.option(
+    "--against",
+    multiple=True,
+    callback=listed(str, "an engine"),
+    metavar="ENGINE",
+    help="Other engines to time where they are installed: llama.cpp, transformers; a list, or repeated.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where chance starts.")
+@click.option("--report", metavar="FILE", help="Write the results as one HTML page.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
+@click.option("--context", type=click.IntRange(min=8), help="Tokens a sequence may hold.")
+@click.option("--engine", default="auto", show_default=True, help="auto, native or transformers.")
+@click.option("--dtype", default="auto", show_default=True, help="auto, float32 or bfloat16 (transformers only).")
+@click.option("--offline", is_flag=True, help="Never fetch anything.")
+@JSON
+def speed(as_json: bool, report: str | None, **values: Any) -> None:
+    """Tokens per second of plain decoding, of drafters and of other engines, taking turns on the same prompts."""
+    from headstart.bench.speed import measure_speed
+
+    prompts = chosen_prompts(values["prompts"], values["category"], values["each"])
+    temperatures = [Sampling(temperature=t).temperature for t in dict.fromkeys(values["temperature"])]
+    for gamma in values["gamma"]:
+        Options(gamma=gamma)  # a wrong length is refused before a model is read
+    check_report(report)
+    with Loading() as progress:
+        ways, llm = _ways(values, temperatures, progress)
+        results = measure_speed(
+            ways,
+            prompts,
+            temperatures=temperatures,
+            max_tokens=values["max_tokens"],
+            repeats=values["repeats"],
+            seed=values["seed"],
+            progress=progress,
+        )
+    about = machine(llm) | {name: values[name] for name in ("max_tokens", "repeats", "seed")}
+    if report is not None:
+        from headstart.bench.report import speed_report
+
+        with open(report, "w", encoding="utf-8") as file:
+            file.write(speed_report(llm.target, results, about))
+        say(f"report written to {report}")
+    if as_json:
+        document = {"bench": "speed", "target": llm.target, "machine": about, "ways": [way.name for way in ways]}
+        write_json(document | {"results": [result.to_json() for result in results]})
+    else:
+        _show_speed(llm.target, results)
+
+
+def _ways(values: dict[str, Any], temperatures: Sequence[float], progress: Loading) -> tuple[list[Any], Any]:
+    """Plain decoding first, then every drafter with every length, then other engines; costs that auto needs are measured now."""
+    from headstart.bench.ways import OwnWay, peer
+    from headstart.loading import load_many
+
+    load_options = {name: values[name] for name in ("engine", "dtype", "threads", "context", "offline")}
+    drafters = [name for name in dict.fromkeys(values["drafter"]) if name != "none"]
+    loaded = load_many(values["target"], ["none", *drafters], **load_options, progress=progress)
+    plain, rule = loaded[0].llm, values["rule"]
+    ways: list[Any] = [OwnWay(plain, rule=rule)]
+    for each in loaded[1:]:
+        for gamma in dict.fromkeys(values["gamma"]):
+            ways.append(OwnWay(each.llm, gamma=gamma, rule=rule))
+            if gamma == "auto":
+                for temperature in temperatures:
+                    seed = values["seed"] if temperature > 0 and rule in (None, "coupled") else None
+                    asked = Options.of(temperature=temperature, rule=rule, gamma=gamma, seed=seed)
+                    each.llm.round_costs(asked, progress=progress)
+    threads = int(plain.loaded.get("threads") or os.cpu_count() or 1)
+    context = min(int(plain.model.context_limit), 4096)
+    ways += [peer(name, loaded[0].source, plain, threads=threads, context=context) for name in dict.fromkeys(values["against"])]
+    return ways, plain
+
+
+def _show_speed(target: str, results: Sequence[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for temperature in dict.fromkeys(result.temperature for result in results):
+        how = "greedy" if temperature == 0 else f"temperature {temperature:g}"
+        shown = Table(title=f"{target}, {how}: tokens/s, and × plain (95 % by prompt)", title_justify="left")
+        for heading in ("category", "way", "tok/s", "×", "95 %", "tok/call", "same"):
+            shown.add_column(heading, justify="left" if heading in ("category", "way") else "right")
+        for result in (one for one in results if one.temperature == temperature):
+            low, high = result.interval
+            shown.add_row(
+                result.category,
+                result.way,
+                f"{result.tokens_per_second:.1f}",
+                f"{result.speedup:.2f}",
+                f"{low:.2f}–{high:.2f}",
+                "–" if result.block_efficiency is None else f"{result.block_efficiency:.2f}",
+                {True: "yes", False: "NO", None: "–"}[result.same_tokens],
+            )
+        console.print(shown)
 
 
 def _processor() -> str:

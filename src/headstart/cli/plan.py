@@ -16,7 +16,7 @@ from headstart.prompts import CATEGORIES, Prompt, builtin_prompts, read_prompts
 from headstart.records import Options, Sampling
 from headstart.verify import RULES
 
-__all__ = ["chosen_prompts", "command"]
+__all__ = ["check_report", "chosen_prompts", "command"]
 
 _LOAD_OPTIONS = ("engine", "dtype", "device", "threads", "offline")
 

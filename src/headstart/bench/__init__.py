@@ -1,0 +1,1 @@
+"""Measured speed: ways of generating against each other, on the same prompts, in one run."""
