@@ -19,6 +19,7 @@ from headstart.interfaces import Drafter, Model
 __all__ = ["Part", "Wish", "build", "parse"]
 
 _WORDS = ("none", "auto", "ngram", "suffix")
+_LOOKUPS = ("auto", "ngram", "suffix")
 _PREFIXES = {"model": "a reference after the colon, e.g. model:smollm2"}
 _KNOWN = (*_WORDS, *(f"{prefix}:REF" for prefix in _PREFIXES))
 # A file's name may hold a plus sign too: one that begins another drafter divides.
@@ -54,6 +55,11 @@ class Wish:
     def name(self) -> str:
         """As it was written."""
         return "+".join(part.name for part in self.parts)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether its drafts come from the text alone, without chance and without a model."""
+        return all(part.kind in _LOOKUPS for part in self.parts)
 
 
 def parse(name: str, *, memory: object = 0) -> Wish:

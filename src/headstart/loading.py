@@ -102,6 +102,7 @@ class Loaded:
     llm: LLM
     source: Path  # where the target lies
     model: Model | None  # the model it drafts with, where that is all it does
+    looks_up: bool  # its drafts come from the text alone, without chance
     costs_key: dict[str, Any]  # what costs measured with it depend on
 
 
@@ -139,7 +140,9 @@ def load_many(
         alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
         key = costs_key(source.path, [guess.path for guess in found.values()], main.engine, main.loaded)
         llm = base.with_drafter(drafter, costs_key=key)
-        loaded.append(Loaded(llm=llm, source=source.path, model=alone, costs_key=key | {"drafter": drafter.name}))
+        loaded.append(
+            Loaded(llm=llm, source=source.path, model=alone, looks_up=wish.looks_up, costs_key=key | {"drafter": drafter.name})
+        )
     return loaded
 
 

@@ -71,7 +71,7 @@ def test_without_costs_they_are_measured_once() -> None:
     assert set(calls) == {"timing rounds", "timing passes"}
     assert one.round_costs() is running
     one.generate([0], gamma="auto", max_tokens=4)
-    assert running.measured.draft.tokens == (0, 1, 2, 4, 8)
+    assert running.measured.draft.tokens == (0, 1, 2, 4, 7, 8)
 
 
 def test_plain_decoding_needs_no_costs() -> None:

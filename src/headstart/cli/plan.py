@@ -155,7 +155,7 @@ def _made(
     )
     return make_plan(
         plain,
-        [Guesser(llm=each.llm, model=each.model) for each in loaded[1:]],
+        [Guesser(llm=each.llm, model=each.model, looks_up=each.looks_up) for each in loaded[1:]],
         texts,
         measure,
         rules=rules,

@@ -27,10 +27,11 @@ Measure = Callable[[LLM, str], MeasuredRounds]
 
 @dataclass(frozen=True, kw_only=True)
 class Guesser:
-    """One drafter on the target, and the model it drafts with where that is all it does."""
+    """One drafter on the target, and what is known of how it guesses: a sample is then cheaper to take."""
 
     llm: LLM
-    model: Model | None = None
+    model: Model | None = None  # the model it drafts with, where that is all it does
+    looks_up: bool = False  # its drafts come from the text alone, without chance
 
     @property
     def name(self) -> str:
@@ -127,6 +128,7 @@ def make_plan(
             texts,
             guesser.llm.drafter,
             model=guesser.model,
+            looks_up=guesser.looks_up,
             gamma=max(gammas),
             rules=rules,
             seed=seed,

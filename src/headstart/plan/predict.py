@@ -72,6 +72,7 @@ def predict(
         raise OptionError("`samples` must hold at least one prompt's sample")
     yields = [sample.at(rule, gamma) for sample in samples]
     seconds_by_drafted = np.array([costs.round(n) for n in range(gamma + 1)])
+    seconds_by_drafted[0] += costs.draft(1)  # where nothing was drafted, a guess was still looked for
     tokens = np.array([y.tokens for y in yields])
     seconds = np.array([float(y.rounds @ seconds_by_drafted) for y in yields])
     speed = costs.batch * float(tokens.sum() / seconds.sum())

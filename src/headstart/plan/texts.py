@@ -13,7 +13,7 @@ import numpy as np
 
 from headstart.decode import Decoder, Request
 from headstart.draws import StreamDraws
-from headstart.errors import RowError
+from headstart.errors import OptionError, RowError
 from headstart.generation import LLM
 from headstart.interfaces import Ask, Context, Drafter, Model
 from headstart.plan.acceptance import Place, Watched, kept_along, place_of
@@ -95,15 +95,15 @@ def read_by_model(text: Text, model: Model, gamma: int, rules: Sequence[str]) ->
     return TextSample(category=text.category, max_tokens=text.max_tokens, drafted=drafted, kept=kept)
 
 
-def asked_at_every_place(text: Text, drafter: Drafter, gamma: int, rules: Sequence[str]) -> TextSample | None:
-    """How far drafts made without chance would be kept; None where a draft was drawn, and another road must be taken."""
+def asked_at_every_place(text: Text, drafter: Drafter, gamma: int, rules: Sequence[str]) -> TextSample:
+    """How far drafts made from the text alone, without chance, would be kept. Raises OptionError where a draft was drawn."""
     length, known = len(text.output), list(text.tokens[: text.num_prompt])
     (state,) = drafter.open([_context(text, known)])
     drafted, agreed = np.zeros(length, dtype=np.int64), np.zeros((length, gamma))
     for start in range(length):
         (draft,) = drafter.propose([state], [_context(text, known)], [gamma], [StreamDraws(0)])
         if not all(row.probs.size == 1 for row in draft.rows):
-            return None
+            raise OptionError(f"`drafter` {drafter.name} draws its drafts; run it and watch")
         drafted[start] = len(draft)
         for place, (guess, token) in enumerate(zip(draft.tokens, text.output[start:], strict=False)):
             if guess != token:
@@ -139,20 +139,22 @@ def samples_of(
     drafter: Drafter,
     *,
     model: Model | None,
+    looks_up: bool,
     gamma: int,
     rules: Sequence[str],
     seed: int,
     progress: Progress | None = None,
 ) -> list[Sample]:
-    """A sample for each text, by the cheapest road. `model`: the one the drafter drafts with, if that is all it does."""
+    """A sample for each text, by the cheapest road. `model`: the one the drafter drafts with, if that is all it does;
+    `looks_up`: it drafts from the text alone, without chance."""
     found: list[Sample] = []
     for place, text in enumerate(texts):
-        sample: Sample | None
         if model is not None:
-            sample = read_by_model(text, model, gamma, rules)
+            found.append(read_by_model(text, model, gamma, rules))
+        elif looks_up:
+            found.append(asked_at_every_place(text, drafter, gamma, rules))
         else:
-            sample = asked_at_every_place(text, drafter, gamma, rules)
-        found.append(sample or run_and_watched(llm, text, drafter, gamma, rules, seed=seed + place))
+            found.append(run_and_watched(llm, text, drafter, gamma, rules, seed=seed + place))
         if progress:
             progress(f"sampling {drafter.name}", (place + 1) / len(texts))
     return found
