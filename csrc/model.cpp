@@ -9,13 +9,14 @@
 
 namespace headstart {
 
-std::shared_ptr<Model> Model::load(const std::string& path, int threads, const Kernels* kernels, int context, const std::function<void(double)>& progress) {
+std::shared_ptr<Model> Model::load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, bool quantize,
+                                   const std::function<void(double)>& progress) {
   std::shared_ptr<Model> model(new Model());
-  model->weights_ = std::make_unique<Weights>(path);
-  model->config_ = read_config(model->weights_->file, context);
+  model->weights_ = std::make_unique<Weights>(std::move(file));
+  model->config_ = read_config(*model->weights_->file, context);
   model->kernels_ = kernels;
   model->runner_ = std::make_unique<Runner>(*model, std::max(1, threads));
-  load_weights(*model->weights_, model->config_, model->runner_->pool, progress);
+  load_weights(*model->weights_, model->config_, quantize, model->runner_->pool, progress);
   return model;
 }
 
@@ -23,12 +24,16 @@ Model::~Model() = default;
 
 int Model::threads() const { return runner_->pool.size(); }
 
-size_t Model::weight_bytes() const { return weights_->arena_bytes; }
+size_t Model::weight_bytes() const { return weights_->arena_bytes + weights_->vector_bytes; }
 
-size_t Model::bytes_per_pass() const { return weights_->arena_bytes; }
+size_t Model::bytes_per_pass() const { return weights_->tile_bytes + weights_->vector_bytes; }
 
-size_t Model::cache_bytes_per_token() const {
-  return 2 * sizeof(uint16_t) * static_cast<size_t>(config_.layers) * static_cast<size_t>(config_.kv_heads) * static_cast<size_t>(config_.head_dim);
+size_t Model::cache_bytes_per_token() const { return config_.cache_bytes_per_token(); }
+
+Model::Needs Model::needs(std::shared_ptr<const WeightFile> file, int context, bool quantize) {
+  Weights weights(std::move(file));
+  const Config config = read_config(*weights.file, context);
+  return {measure_weights(weights, config, quantize), config.cache_bytes_per_token(), config.context};
 }
 
 namespace {
