@@ -96,18 +96,7 @@ def load(
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
     guesses = _guesses(wish, source, tokenizer, offline, tell)
-    # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
-    hows = {
-        guess.path: replace(how, context=None, quantize=quantize if guess.kind == "folder" else None)
-        for guess in guesses.values()
-    }
-    _check_memory(source, how, list(guesses.values()), hows)
-    main = _opened(source, how, tell)
-    # A model that drafts for itself, or is named twice, is held once.
-    held = {source.path: main.model}
-    for guess in guesses.values():
-        if guess.path not in held:
-            held[guess.path] = _opened(guess, hows[guess.path], tell).model
+    main, held = _open_all(source, list(guesses.values()), how, tell)
     width = min(main.model.vocab_size, tokenizer.vocab_size)
     models = {ref: held[guess.path] for ref, guess in guesses.items()}
     guesser = _guesser(drafter, wish, width, models)
@@ -135,23 +124,21 @@ def load_many(
     device: str = "auto",
     threads: int | None = None,
     context: int | None = None,
+    quantize: str | None = None,
     offline: bool = False,
     progress: Progress | None = None,
 ) -> list[Loaded]:
     """One target with each of `drafters` in turn; every model is in memory once. Raises as `load`."""
-    _check_options(engine, dtype, device, threads, context)
+    how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
+    _check_options(how)
     wishes = [drafting.parse(name) for name in drafters]
     tell = progress or (lambda stage, fraction: None)
     name = os.fspath(target)
     source = _found(name, offline, tell)
-    _engine(source, engine, dtype, device)
+    _engine(source, how)
     tokenizer = _tokenizer(source)
     guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
-    main = _opened(source, engine, dtype, device, threads, context, tell)
-    held = {source.path: main.model}
-    for guess in (guess for found in guesses for guess in found.values()):
-        if guess.path not in held:
-            held[guess.path] = _opened(guess, engine, dtype, device, threads, None, tell).model
+    main, held = _open_all(source, [guess for found in guesses for guess in found.values()], how, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
     for wish, found in zip(wishes, guesses, strict=True):
@@ -323,6 +310,22 @@ def _check_memory(target: _Source, how: _How, guesses: list[_Source], hows: dict
             needs.append(replace(own, context=min(own.context, how.context or own.context)))
     if needs:
         check_memory(needs, how.context)
+
+
+def _open_all(target: _Source, guesses: list[_Source], how: _How, tell: Progress) -> tuple[_Opened, dict[Path, Model]]:
+    """The target, and every model by where it lies; one that drafts for itself, or is named twice, is held once."""
+    guesses = list({guess.path: guess for guess in guesses}.values())
+    # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
+    hows = {
+        guess.path: replace(how, context=None, quantize=how.quantize if guess.kind == "folder" else None) for guess in guesses
+    }
+    _check_memory(target, how, guesses, hows)
+    main = _opened(target, how, tell)
+    held = {target.path: main.model}
+    for guess in guesses:
+        if guess.path not in held:
+            held[guess.path] = _opened(guess, hows[guess.path], tell).model
+    return main, held
 
 
 def _opened(source: _Source, how: _How, tell: Progress) -> _Opened:
