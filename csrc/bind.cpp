@@ -4,7 +4,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,8 +20,8 @@
 #include <vector>
 
 #include "bind.h"
-#include "gguf.h"
 #include "model.h"
+#include "weight_file.h"
 
 namespace nb = nanobind;
 
@@ -67,7 +65,8 @@ std::vector<int32_t> integers(nb::handle sequence, const char* name) {
   return out;
 }
 
-std::shared_ptr<SharedModel> load(const std::string& path, int threads, std::optional<std::string> instruction_set, int context, std::optional<Progress> progress) {
+std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads, std::optional<std::string> instruction_set, int context, bool quantize,
+                                  std::optional<Progress> progress) {
   if (threads < 1 || threads > 1024) throw std::invalid_argument("`threads` must be from 1 to 1024, got " + std::to_string(threads));
   if (context < 0) throw std::invalid_argument("`context` must be 1 or more, or 0 for the file's own, got " + std::to_string(context));
   const Kernels* kernels = instruction_set ? &kernels_for(*instruction_set) : kernels_best();
@@ -79,7 +78,7 @@ std::shared_ptr<SharedModel> load(const std::string& path, int threads, std::opt
     };
   auto shared = std::make_shared<SharedModel>();
   nb::gil_scoped_release release;
-  shared->model = Model::load(path, threads, kernels, context, tell);
+  shared->model = Model::load(std::move(file), threads, kernels, context, quantize, tell);
   return shared;
 }
 
@@ -138,30 +137,6 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
   return out;
 }
 
-// Rows of one of the model's two vocabulary matrices. Files are mapped and read only: no lock is needed.
-template <void (Model::*Read)(const std::vector<int32_t>&, float*) const>
-nb::object vocabulary_rows(const SharedModel& shared, nb::handle tokens) {
-  const std::vector<int32_t> ids = integers(tokens, "tokens");
-  float* data = nullptr;
-  nb::object rows = new_array({ids.size(), size_t(shared.model->config().hidden)}, data);
-  nb::gil_scoped_release release;
-  ((*shared.model).*Read)(ids, data);
-  return rows;
-}
-
-// Weight type → how many numbers a file holds in it, all tensors counted.
-std::map<std::string, uint64_t> file_types(const std::string& path) {
-  nb::gil_scoped_release release;
-  const GgufFile file(path);
-  std::map<std::string, uint64_t> counts;
-  for (const Tensor& tensor : file.tensors()) {
-    uint64_t numbers = 1;
-    for (uint64_t size : tensor.shape) numbers *= size;
-    counts[tensor_type_name(tensor.type)] += numbers;
-  }
-  return counts;
-}
-
 void bind_cache(nb::module_& m) {
   nb::class_<SharedCache>(m, "Cache", "What one sequence has been scored on.")
       .def_prop_ro("length", [](const SharedCache& cache) { return cache.locked([](Cache& c) { return c.length(); }); }, "Number of tokens held.")
@@ -180,14 +155,12 @@ auto config_value() {
 }
 
 void bind_model(nb::module_& m) {
-  nb::class_<SharedModel>(m, "Model", "A decoder-only language model from a GGUF file.")
-      .def_static("load", &load, nb::arg("path"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("progress") = nb::none(),
+  nb::class_<SharedModel>(m, "Model", "A decoder-only language model.")
+      .def_static("load", &load, nb::arg("file"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("quantize") = false, nb::arg("progress") = nb::none(),
                   "Raises FileError for a file that cannot be used, ValueError for an option that cannot. `progress` is told the fraction done.")
       .def("open", &open, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(),
            "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.")
-      .def("embeddings", &vocabulary_rows<&Model::embeddings>, nb::arg("tokens"), "What a pass starts from, float32 [tokens, hidden].")
-      .def("head_rows", &vocabulary_rows<&Model::head_rows>, nb::arg("tokens"), "Rows of the vocabulary head, as the file holds them, float32 [tokens, hidden].")
       .def_prop_ro("architecture", config_value<&Config::architecture>())
       .def_prop_ro("layers", config_value<&Config::layers>())
       .def_prop_ro("hidden", config_value<&Config::hidden>())
@@ -211,7 +184,7 @@ void bind_model(nb::module_& m) {
 NB_MODULE(_core, m) {
   nb::exception<headstart::FileError>(m, "FileError");
   headstart::bind_kernels(m);
+  headstart::bind_file(m);
   headstart::bind_cache(m);
   headstart::bind_model(m);
-  m.def("file_types", &headstart::file_types, nb::arg("path"), "Weight type → how many numbers the file holds in it. Raises FileError.");
 }

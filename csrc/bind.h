@@ -1,4 +1,4 @@
-// What the two files of the Python binding share.
+// What the files of the Python binding share.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -12,5 +12,6 @@ namespace headstart {
 const Kernels& kernels_for(const std::string& name);                  // throws std::invalid_argument, naming those there are
 std::pair<float*, nanobind::capsule> new_floats(size_t n);            // not initialised; the capsule owns them
 void bind_kernels(nanobind::module_& m);
+void bind_file(nanobind::module_& m);
 
 }  // namespace headstart

@@ -13,15 +13,13 @@
 #include <type_traits>
 #include <utility>
 
-#include "gguf_bytes.h"
+#include "file_bytes.h"
 #include "pack.h"
 
 namespace headstart {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the bytes of a file are used as they are");
-
-using Values = std::map<std::string, Value, std::less<>>;
 
 // Far beyond any real model, and small enough to refuse a damaged file before it costs much.
 constexpr uint64_t kMostKeys = 1 << 16, kMostTensors = 1 << 17, kMostStrings = 1 << 24;
@@ -69,7 +67,6 @@ class Reader {
   template <class T> T number();
   Tensor tensor();
   void place(Tensor& tensor, uint64_t offset, uint64_t start, uint64_t alignment) const;
-  void check_overlaps(const std::vector<Tensor>& tensors) const;
 
   const std::string& path_;
   const uint8_t* data_;
@@ -78,34 +75,6 @@ class Reader {
   uint64_t kept_ = 0;
   std::vector<uint64_t> offsets_;  // of the tensors, as the directory gives them
 };
-
-// What a value is, in an error message.
-const char* kind_of(const Value& value) {
-  constexpr const char* names[] = {
-      "a whole number", "a whole number", "a fraction", "true or false", "a text", "a list of numbers", "a list of texts"};
-  static_assert(std::size(names) == std::variant_size_v<Value>);
-  return names[value.index()];
-}
-
-// A whole number within its range; `otherwise` where it is not there, unless that is nullptr.
-uint64_t number_in(const std::string& path, const Values& values, std::string_view key, uint64_t least, uint64_t most,
-                   const uint64_t* otherwise) {
-  const auto found = values.find(key);
-  if (found == values.end()) {
-    if (otherwise) return *otherwise;
-    refuse(path, "key " + in_quotes(key) + " is missing");
-  }
-  const std::string range = std::to_string(least) + (least == most ? "" : " to " + std::to_string(most));
-  const std::string expected = ", expected " + (least == most ? range : "a whole number from " + range);
-  uint64_t x = 0;
-  if (const auto* natural = std::get_if<uint64_t>(&found->second)) x = *natural;
-  else if (const auto* integer = std::get_if<int64_t>(&found->second)) {
-    if (*integer < 0) refuse(path, "key " + in_quotes(key) + " is " + std::to_string(*integer) + expected);
-    x = static_cast<uint64_t>(*integer);
-  } else refuse(path, "key " + in_quotes(key) + " is " + kind_of(found->second) + expected);
-  if (x < least || x > most) refuse(path, "key " + in_quotes(key) + " is " + std::to_string(x) + expected);
-  return x;
-}
 
 void Reader::read(Values& values, std::vector<Tensor>& tensors) {
   check_magic();
@@ -130,7 +99,7 @@ void Reader::read(Values& values, std::vector<Tensor>& tensors) {
   for (uint64_t i = 0; i < num_tensors; i++) tensors.push_back(tensor());
   const uint64_t start = (in_.position() + alignment - 1) & ~(alignment - 1);
   for (uint64_t i = 0; i < num_tensors; i++) place(tensors[i], offsets_[i], start, alignment);
-  check_overlaps(tensors);
+  check_overlaps(path_, tensors);
 }
 
 // People open all sorts of files; the common ones are named.
@@ -258,17 +227,6 @@ void Reader::place(Tensor& t, uint64_t offset, uint64_t start, uint64_t alignmen
   t.bytes = blocks * block_bytes(type);
 }
 
-// Else a small file could stand for any amount of weights.
-void Reader::check_overlaps(const std::vector<Tensor>& tensors) const {
-  std::vector<const Tensor*> sorted;
-  for (const Tensor& t : tensors)
-    if (t.bytes > 0) sorted.push_back(&t);
-  std::sort(sorted.begin(), sorted.end(), [](const Tensor* a, const Tensor* b) { return a->data < b->data; });
-  for (size_t i = 1; i < sorted.size(); i++)
-    if (sorted[i - 1]->data + sorted[i - 1]->bytes > sorted[i]->data)
-      refuse(path_, "tensors " + in_quotes(sorted[i - 1]->name) + " and " + in_quotes(sorted[i]->name) + " overlap; the file is damaged");
-}
-
 // The end of a part's file name: number `index` (from 0) of `count`.
 std::string part_suffix(uint64_t index, uint64_t count) {
   char text[64];
@@ -278,28 +236,15 @@ std::string part_suffix(uint64_t index, uint64_t count) {
 
 }  // namespace
 
-struct GgufFile::Part : FileBytes {
-  using FileBytes::FileBytes;
-};
-
-GgufFile::GgufFile(const std::string& path) {
+GgufFile::GgufFile(const std::string& path) : WeightFile(path, false) {
   add(open(path, "", values_), path);
   add_other_parts();
 }
 
-GgufFile::~GgufFile() = default;
-
 std::vector<Tensor> GgufFile::open(const std::string& path, const std::string& role, Values& values) {
   std::vector<Tensor> found;
-  Reader(*parts_.emplace_back(std::make_unique<Part>(path, role))).read(values, found);
+  Reader(open_part(path, role)).read(values, found);
   return found;
-}
-
-void GgufFile::add(std::vector<Tensor> found, const std::string& path) {
-  for (Tensor& t : found) {
-    if (!by_name_.emplace(t.name, tensors_.size()).second) refuse(path, "tensor " + in_quotes(t.name) + ": it is there twice");
-    tensors_.push_back(std::move(t));
-  }
 }
 
 void GgufFile::add_other_parts() {
@@ -325,76 +270,6 @@ void GgufFile::add_other_parts() {
   const uint64_t announced = number("split.tensors.count", 0, std::numeric_limits<uint64_t>::max(), tensors_.size());
   if (announced != tensors_.size())
     refuse(first, plural(announced, "tensor") + " announced for all parts, but they hold " + std::to_string(tensors_.size()));
-}
-
-const std::string& GgufFile::path() const { return parts_.front()->path(); }
-
-const Value* GgufFile::find(std::string_view key) const {
-  const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : &found->second;
-}
-
-const Tensor* GgufFile::tensor(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &tensors_[found->second];
-}
-
-const std::vector<Tensor>& GgufFile::tensors() const { return tensors_; }
-
-uint64_t GgufFile::file_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& part : parts_) bytes += part->size();
-  return bytes;
-}
-
-void GgufFile::release(const Tensor& tensor) const { FileBytes::release(tensor.data, tensor.bytes); }
-
-uint64_t GgufFile::number(std::string_view key, uint64_t least, uint64_t most) const {
-  return number_in(path(), values_, key, least, most, nullptr);
-}
-
-uint64_t GgufFile::number(std::string_view key, uint64_t least, uint64_t most, uint64_t otherwise) const {
-  return number_in(path(), values_, key, least, most, &otherwise);
-}
-
-double GgufFile::real(std::string_view key, double otherwise) const {
-  const Value* value = find(key);
-  if (!value) return otherwise;
-  if (const auto* natural = std::get_if<uint64_t>(value)) return static_cast<double>(*natural);
-  if (const auto* integer = std::get_if<int64_t>(value)) return static_cast<double>(*integer);
-  const auto* x = std::get_if<double>(value);
-  if (!x) refuse(path(), "key " + in_quotes(key) + " is " + kind_of(*value) + ", expected a number");
-  if (!std::isfinite(*x)) refuse(path(), "key " + in_quotes(key) + " is not a finite number");
-  return *x;
-}
-
-std::string GgufFile::text(std::string_view key, std::string_view otherwise) const {
-  const Value* value = find(key);
-  if (!value) return std::string(otherwise);
-  const auto* text = std::get_if<std::string>(value);
-  if (!text) refuse(path(), "key " + in_quotes(key) + " is " + kind_of(*value) + ", expected a text");
-  return *text;
-}
-
-std::string in_quotes(std::string_view text) {
-  constexpr size_t longest = 80;
-  std::string out = "'";
-  for (const char c : text.substr(0, longest)) {
-    char code[5];
-    std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    if (c >= ' ' && c <= '~' && c != '\'' && c != '\\') out += c;
-    else out += code;
-  }
-  return out + (text.size() > longest ? "…'" : "'");
-}
-
-std::string tensor_type_name(uint32_t type) {
-  constexpr const char* names[] = {
-      "F32", "F16", "Q4_0", "Q4_1", nullptr, nullptr, "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
-      "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8", "I16", "I32", "I64",
-      "F64", "IQ1_M", "BF16", nullptr, nullptr, nullptr, "TQ1_0", "TQ2_0", nullptr, nullptr, nullptr, "MXFP4", "NVFP4", "Q1_0"};
-  if (type < std::size(names) && names[type]) return names[type];
-  return "number " + std::to_string(type);
 }
 
 }  // namespace headstart

@@ -5,18 +5,18 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "pack.h"
 #include "pass.h"
 
 namespace headstart {
 
-std::shared_ptr<Model> Model::load(const std::string& path, int threads, const Kernels* kernels, int context, const std::function<void(double)>& progress) {
+std::shared_ptr<Model> Model::load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, bool quantize,
+                                   const std::function<void(double)>& progress) {
   std::shared_ptr<Model> model(new Model());
-  model->weights_ = std::make_unique<Weights>(path);
-  model->config_ = read_config(model->weights_->file, context);
+  model->weights_ = std::make_unique<Weights>(std::move(file));
+  model->config_ = read_config(*model->weights_->file, context);
   model->kernels_ = kernels;
   model->runner_ = std::make_unique<Runner>(*model, std::max(1, threads));
-  load_weights(*model->weights_, model->config_, model->runner_->pool, progress);
+  load_weights(*model->weights_, model->config_, quantize, model->runner_->pool, progress);
   return model;
 }
 
@@ -24,30 +24,17 @@ Model::~Model() = default;
 
 int Model::threads() const { return runner_->pool.size(); }
 
-size_t Model::weight_bytes() const { return weights_->arena_bytes; }
+size_t Model::weight_bytes() const { return weights_->arena_bytes + weights_->vector_bytes; }
 
-size_t Model::bytes_per_pass() const { return weights_->arena_bytes; }
+size_t Model::bytes_per_pass() const { return weights_->tile_bytes + weights_->vector_bytes; }
 
-size_t Model::cache_bytes_per_token() const {
-  return 2 * sizeof(uint16_t) * static_cast<size_t>(config_.layers) * static_cast<size_t>(config_.kv_heads) * static_cast<size_t>(config_.head_dim);
+size_t Model::cache_bytes_per_token() const { return config_.cache_bytes_per_token(); }
+
+Model::Needs Model::needs(std::shared_ptr<const WeightFile> file, int context, bool quantize) {
+  Weights weights(std::move(file));
+  const Config config = read_config(*weights.file, context);
+  return {measure_weights(weights, config, quantize), config.cache_bytes_per_token(), config.context};
 }
-
-void Model::rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const {
-  const Type type = static_cast<Type>(matrix.type);
-  const size_t hidden = static_cast<size_t>(config_.hidden), width = row_bytes(type, config_.hidden);
-  for (size_t i = 0; i < tokens.size(); i++) {
-    if (tokens[i] < 0 || tokens[i] >= config_.vocab) throw std::invalid_argument("token " + std::to_string(tokens[i]) + " is outside the vocabulary of " + std::to_string(config_.vocab));
-    dequantize_row(type, matrix.data + static_cast<size_t>(tokens[i]) * width, config_.hidden, out + i * hidden);
-  }
-}
-
-void Model::embeddings(const std::vector<int32_t>& tokens, float* out) const {
-  rows(*weights_->embedding, tokens, out);
-  if (config_.embedding_scale != 1.0f)
-    for (size_t i = 0; i < tokens.size() * static_cast<size_t>(config_.hidden); i++) out[i] *= config_.embedding_scale;
-}
-
-void Model::head_rows(const std::vector<int32_t>& tokens, float* out) const { rows(*weights_->head_tensor, tokens, out); }
 
 namespace {
 

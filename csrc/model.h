@@ -1,4 +1,4 @@
-// A decoder-only language model over a GGUF file: load, caches, and one pass over many sequences.
+// A decoder-only language model over a file of weights: load, caches, and one pass over many sequences.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gguf.h"
 #include "kernels.h"
+#include "weight_file.h"
 
 namespace headstart {
 
@@ -17,9 +17,15 @@ struct Config {
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ff = 0, vocab = 0, context = 0;
   int rope_dim = 0;
   float eps = 1e-5f, rope_base = 10000.0f, local_rope_base = 10000.0f, rope_scale = 1.0f, attention_scale = 0.0f, embedding_scale = 1.0f;
+  float norm_offset = 0.0f;         // added to the weights of norms
   bool rope_interleaved = false, gelu = false;
-  int window = 0, window_period = 0;  // every window_period-th layer sees everything, the others only `window` tokens; 0: no windows
-  bool windowed(int layer) const { return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0); }
+  bool local_rope = false;          // windowed layers turn by a base of their own
+  int window = 0;                   // tokens that a windowed layer sees; 0: no windows
+  std::vector<uint8_t> windows;     // by layer: whether it has one
+  size_t cache_bytes_per_token() const {  // keys and values, as half floats
+    return 2 * sizeof(uint16_t) * static_cast<size_t>(layers) * static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim);
+  }
+  bool windowed(int layer) const { return window > 0 && windows[static_cast<size_t>(layer)]; }
 };
 
 class Model;
@@ -55,9 +61,16 @@ struct Ask {
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
-  // `progress` is told the fraction loaded (0 to 1) now and then. `threads` ≥ 1. `context` 0: the file's own. Throws FileError.
-  static std::shared_ptr<Model> load(const std::string& path, int threads, const Kernels* kernels, int context,
+  // `progress` is told the fraction loaded (0 to 1) now and then. `threads` ≥ 1. `context` 0: the file's own. `quantize`: unquantised
+  // matrices become Q8_0. Throws FileError.
+  static std::shared_ptr<Model> load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, bool quantize,
                                      const std::function<void(double)>& progress);
+  // What such a model will hold in memory, told before any of it is asked for. Throws FileError as `load` does.
+  struct Needs {
+    size_t weights = 0, cache_per_token = 0;
+    int context = 0;
+  };
+  static Needs needs(std::shared_ptr<const WeightFile> file, int context, bool quantize);
   ~Model();
   const Config& config() const { return config_; }
   const Kernels& kernels() const { return *kernels_; }
@@ -68,17 +81,12 @@ class Model : public std::enable_shared_from_this<Model> {
   // Score every ask in one pass (in several where they hold more tokens than a pass takes). `feature_layers`: whose inputs are wanted.
   // All or nothing: whatever is thrown (std::invalid_argument for an impossible ask), every cache is as long as before.
   void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const;
-  // What a pass starts from, [tokens, hidden], and the rows of the vocabulary head as the file holds them, [tokens, hidden]: for
-  // drafters that share them. Throws std::invalid_argument for a token there is not.
-  void embeddings(const std::vector<int32_t>& tokens, float* out) const;
-  void head_rows(const std::vector<int32_t>& tokens, float* out) const;
 
   struct Weights;
 
  private:
   struct Runner;
   Model() = default;
-  void rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const;
   Config config_;
   const Kernels* kernels_ = nullptr;
   std::unique_ptr<Weights> weights_;

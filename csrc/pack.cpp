@@ -2,6 +2,7 @@
 #include "pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "half.h"
@@ -193,6 +194,27 @@ void dequantize_row(Type type, const uint8_t* row, int k, float* out) {
       else out[i] = d * static_cast<float>(b.q[i] - l.zero) + m;
     }
   }
+}
+
+bool quantize_row(Type type, const uint8_t* row, int k, uint8_t* blocks) {
+  float x[kGroup];
+  const size_t width = float_bytes(type) * kGroup;
+  for (int first = 0; first < k; first += kGroup, row += width, blocks += block_bytes(Type::Q8_0)) {
+    dequantize_row(type, row, kGroup, x);
+    float largest = 0.0f;
+    bool finite = true;
+    for (const float value : x) {
+      largest = std::max(largest, std::fabs(value));
+      finite = finite && std::isfinite(value);
+    }
+    const float scale = largest / 127.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+    if (!finite || scale > 65504.0f || !std::isfinite(inverse)) return false;
+    const uint16_t half = float_to_half(scale);
+    std::memcpy(blocks, &half, 2);
+    // The scale as it is held is a little off; the integers are those of the exact one, as in every writer of this type.
+    for (int i = 0; i < kGroup; i++) blocks[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::round(x[i] * inverse)));
+  }
+  return true;
 }
 
 void pack_tile(Type type, const uint8_t* first_row, size_t stride, int rows, int k, uint8_t* tile) {

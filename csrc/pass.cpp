@@ -171,7 +171,7 @@ void Model::Runner::finish_head(const Layer& l, int layer, int row, int head) {
   if (is_query || is_key) {
     const std::vector<float>& norm = is_query ? l.q_norm : l.k_norm;
     if (!norm.empty()) k.rms_norm(mine, norm.data(), c.eps, dim, mine);
-    const bool local = c.window_period > 0 && c.windowed(layer);  // gemma3's windowed layers turn by their own base
+    const bool local = c.local_rope && c.windowed(layer);
     k.rotate(mine, (local ? local_angles : angles) + 2 * static_cast<size_t>(row) * static_cast<size_t>(c.rope_dim), c.rope_dim, c.rope_interleaved);
     if (is_query) return;
   }

@@ -1,4 +1,4 @@
-// GGUF metadata → Config, GGUF tensors → tiles. What an architecture does not define, and what is not known here, is refused by name.
+// Metadata → Config, tensors → tiles. Both go by GGUF's names. What an architecture does not define, and what is not known here, is refused by name.
 #include "weights.h"
 
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 // Takes tensors out of a file one by one and, at the end, says whether any was left over.
 class Taker {
  public:
-  Taker(const GgufFile& file, const Config& config) : file_(file), config_(config) {}
+  Taker(const WeightFile& file, const Config& config) : file_(file), config_(config) {}
 
   const Tensor* maybe(const std::string& name, const std::vector<uint64_t>& shape) {
     const Tensor* t = file_.tensor(name);
@@ -48,8 +48,18 @@ class Taker {
     if (!t) return {};
     std::vector<float> out(t->shape[0]);
     dequantize_row(static_cast<Type>(t->type), t->data, static_cast<int>(out.size()), out.data());
+    bytes_ += sizeof(float) * out.size();
     return out;
   }
+
+  std::vector<float> norm(const std::string& name, uint64_t size) {
+    std::vector<float> out = vector(must(name, {size}));
+    if (config_.norm_offset != 0.0f)
+      for (float& weight : out) weight += config_.norm_offset;
+    return out;
+  }
+
+  size_t vector_bytes() const { return bytes_; }
 
   void finish() const {
     for (const Tensor& t : file_.tensors())
@@ -58,9 +68,10 @@ class Taker {
   }
 
  private:
-  const GgufFile& file_;
+  const WeightFile& file_;
   const Config& config_;
   std::set<std::string> taken_;
+  size_t bytes_ = 0;
 };
 
 // A matrix to be packed: where from, and where its tiles will be.
@@ -72,8 +83,11 @@ struct Job {
 
 class Packer {
  public:
+  explicit Packer(bool quantize) : quantize_(quantize) {}
+
   void add(const Tensor* t, Matrix& m) {
     m.type = static_cast<Type>(t->type);
+    if (quantize_ && block_size(m.type) == 1) m.type = Type::Q8_0;
     m.k = static_cast<int>(t->shape[0]);
     m.n = static_cast<int>(t->shape[1]);
     m.tile_bytes = tile_bytes(m.type, m.k);
@@ -81,9 +95,11 @@ class Packer {
     bytes_ += m.tile_bytes * static_cast<size_t>(m.num_tiles());
   }
 
+  size_t bytes() const { return bytes_; }
+
   void pack(Model::Weights& weights, Pool& pool, const std::function<void(double)>& progress) {
-    // The kernels prefetch a little past what they read.
-    weights.arena_bytes = bytes_ + 65536;
+    weights.tile_bytes = bytes_;
+    weights.arena_bytes = bytes_ + kBeyond;
     void* memory = mmap(nullptr, weights.arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     weights.arena = static_cast<uint8_t*>(memory);
@@ -92,37 +108,63 @@ class Packer {
 #endif
     for (const Job& job : jobs_) {
       job.matrix->tiles = weights.arena + job.offset;
-      pack_one(job, weights.arena + job.offset, pool);
-      weights.file.release(*job.tensor);
-      if (progress) progress(static_cast<double>(job.offset) / static_cast<double>(bytes_));
+      // Slice by slice, so that little of the file is in memory beside its tiles.
+      const size_t slice = std::max<size_t>(1, kSlice / job.matrix->tile_bytes), tiles = static_cast<size_t>(job.matrix->num_tiles());
+      for (size_t first = 0; first < tiles; first += slice) {
+        const size_t last = std::min(tiles, first + slice);
+        pack_slice(job, static_cast<int>(first), static_cast<int>(last), weights.arena + job.offset, pool);
+        if (progress) progress(static_cast<double>(job.offset + last * job.matrix->tile_bytes) / static_cast<double>(bytes_));
+      }
     }
   }
 
+  static constexpr size_t kBeyond = 65536;  // the kernels prefetch a little past what they read
+
  private:
-  static void pack_one(const Job& job, uint8_t* out, Pool& pool) {
+  static constexpr size_t kSlice = 16 << 20;
+
+  static void pack_slice(const Job& job, int first_tile, int last_tile, uint8_t* out, Pool& pool) {
     const Matrix& m = *job.matrix;
-    const size_t stride = row_bytes(m.type, m.k);
-    std::atomic<int> next{0};
+    const Type from = static_cast<Type>(job.tensor->type);
+    const size_t stride = row_bytes(from, m.k), held = row_bytes(m.type, m.k);
+    std::atomic<int> next{first_tile};
+    std::atomic<bool> good{true};
     pool.run([&](int) {
-      for (int t = next.fetch_add(1); t < m.num_tiles(); t = next.fetch_add(1)) {
-        const size_t first = static_cast<size_t>(t) * kTile;
-        pack_tile(m.type, job.tensor->data + first * stride, stride, std::min(kTile, m.n - t * kTile), m.k, out + static_cast<size_t>(t) * m.tile_bytes);
+      std::vector<uint8_t> blocks(m.type == from ? 0 : kTile * held);
+      for (int t = next.fetch_add(1); t < last_tile; t = next.fetch_add(1)) {
+        const uint8_t* rows = job.tensor->data + static_cast<size_t>(t) * kTile * stride;
+        const int count = std::min(kTile, m.n - t * kTile);
+        if (m.type != from) {
+          for (int r = 0; r < count; r++)
+            if (!quantize_row(from, rows + static_cast<size_t>(r) * stride, m.k, blocks.data() + static_cast<size_t>(r) * held)) good = false;
+          rows = blocks.data();
+        }
+        pack_tile(m.type, rows, held, count, m.k, out + static_cast<size_t>(t) * m.tile_bytes);
       }
     });
+    if (!good) throw FileError("tensor " + in_quotes(job.tensor->name) + " holds numbers that are not finite or beyond what Q8_0 can hold, so it cannot be quantised");
+    const size_t first = static_cast<size_t>(first_tile) * kTile, last = std::min(static_cast<size_t>(last_tile) * kTile, static_cast<size_t>(m.n));
+    WeightFile::release(job.tensor->data + first * stride, (last - first) * stride);
   }
 
+  bool quantize_;
   std::vector<Job> jobs_;
   size_t bytes_ = 0;
 };
 
 // Angle per position of each rotated pair: base^(−2i/d), stretched as the file says (linear; Llama-3 factors; YaRN, Peng et al. 2023).
-std::vector<float> rope_angles(const GgufFile& file, const Config& c, float base, bool scaled) {
+std::vector<float> rope_angles(const WeightFile& file, const Config& c, float base, bool scaled) {
   const int pairs = c.rope_dim / 2;
   std::vector<float> factors(static_cast<size_t>(pairs), 1.0f), angles(static_cast<size_t>(pairs));
   const Tensor* freqs = file.tensor("rope_freqs.weight");
   if (freqs && scaled) {
     if (freqs->shape != std::vector<uint64_t>{static_cast<uint64_t>(pairs)} || freqs->type != 0) throw FileError("tensor rope_freqs.weight must be " + std::to_string(pairs) + " numbers of type F32");
     dequantize_row(Type::F32, freqs->data, pairs, factors.data());
+  }
+  if (const Value* listed = scaled ? file.find(c.architecture + ".rope.frequency_factors") : nullptr) {  // files without that tensor
+    const auto* numbers = std::get_if<std::vector<double>>(listed);
+    if (!numbers || numbers->size() != factors.size()) throw FileError(c.architecture + ".rope.frequency_factors must be a list of " + std::to_string(pairs) + " numbers");
+    for (size_t i = 0; i < factors.size(); i++) factors[i] = static_cast<float>((*numbers)[i]);
   }
   const std::string prefix = c.architecture + ".rope.scaling.";
   const std::string kind = scaled ? file.text(prefix + "type", "none") : "none";
@@ -149,13 +191,29 @@ std::vector<float> rope_angles(const GgufFile& file, const Config& c, float base
   return angles;
 }
 
+// Which layers see only a window: as the file says, layer by layer or every n-th one not; else as the architecture has it.
+void read_windows(const WeightFile& file, Config& c) {
+  const std::string p = c.architecture + ".attention.";
+  const bool gemma = c.architecture == "gemma3";
+  if (!gemma && !file.find(p + "sliding_window")) return;
+  c.window = static_cast<int>(file.number(p + "sliding_window", gemma ? 1 : 0, 1u << 30));
+  const Value* pattern = file.find(p + "sliding_window_pattern");
+  if (const auto* list = pattern ? std::get_if<std::vector<double>>(pattern) : nullptr) {
+    if (list->size() != static_cast<size_t>(c.layers)) throw FileError(p + "sliding_window_pattern must say of each of the " + std::to_string(c.layers) + " layers whether it has a window");
+    for (const double windowed : *list) c.windows.push_back(windowed != 0.0);
+    return;
+  }
+  const uint64_t period = file.number(p + "sliding_window_pattern", 1, 1u << 20, gemma ? 6 : 1u << 20);
+  for (int i = 0; i < c.layers; i++) c.windows.push_back((static_cast<uint64_t>(i) + 1) % period != 0);
+}
+
 }  // namespace
 
 Model::Weights::~Weights() {
   if (arena) munmap(arena, arena_bytes);
 }
 
-Config read_config(const GgufFile& file, int context) {
+Config read_config(const WeightFile& file, int context) {
   Config c;
   c.architecture = file.text("general.architecture", "");
   if (!kArchitectures.count(c.architecture))
@@ -172,7 +230,7 @@ Config read_config(const GgufFile& file, int context) {
   c.ff = number("feed_forward_length", 1, 1 << 20);
   c.heads = number("attention.head_count", 1, 1024);
   c.kv_heads = number_or("attention.head_count_kv", 1, 1024, c.heads);
-  if (c.heads % c.kv_heads) throw FileError(p + "attention.head_count " + std::to_string(c.heads) + " is not a multiple of head_count_kv " + std::to_string(c.kv_heads));
+  if (c.heads % c.kv_heads) throw FileError(p + "attention.head_count " + std::to_string(c.heads) + " is not a multiple of " + p + "attention.head_count_kv " + std::to_string(c.kv_heads));
   c.head_dim = number_or("attention.key_length", 1, 1024, c.hidden / c.heads);
   if (number_or("attention.value_length", 1, 1024, c.head_dim) != c.head_dim) throw FileError(p + "attention.value_length differs from key_length, which is not supported");
   if (c.hidden % kGroup || c.ff % kGroup || c.head_dim % kTile || c.heads / c.kv_heads * c.head_dim % kGroup)
@@ -189,43 +247,48 @@ Config read_config(const GgufFile& file, int context) {
   c.rope_scale = static_cast<float>(file.real(p + "rope.scaling.factor", 1.0));
   if (!(c.eps >= 0.0f) || !(c.rope_base > 0.0f) || !(c.rope_scale > 0.0f)) throw FileError(p + "layer_norm_rms_epsilon, rope.freq_base and rope.scaling.factor must be positive");
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  c.rope_interleaved = c.architecture == "llama";
+  c.rope_interleaved = c.architecture == "llama" && !file.as_trained();
   if (c.architecture == "gemma3") {
     c.gelu = true;
     c.embedding_scale = std::sqrt(static_cast<float>(c.hidden));
-    c.window = number("attention.sliding_window", 1, 1 << 30);
-    c.window_period = 6;
+    c.local_rope = true;
+    c.local_rope_base = static_cast<float>(file.real(p + "rope.freq_base_swa", 1e4));
+    c.norm_offset = file.as_trained() ? 1.0f : 0.0f;
     if (c.layers == 62) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.heads));  // the 27B model
-  } else if (file.find(p + "attention.sliding_window")) {
-    c.window = number("attention.sliding_window", 0, 1 << 30);
   }
+  if (file.find(p + "attention.scale")) c.attention_scale = static_cast<float>(file.real(p + "attention.scale", 0.0));
+  if (!(c.attention_scale > 0.0f) || !(c.local_rope_base > 0.0f)) throw FileError(p + "attention.scale and rope.freq_base_swa must be positive");
+  read_windows(file, c);
   const Tensor* embedding = file.tensor("token_embd.weight");
   if (!embedding || embedding->shape.size() != 2 || embedding->shape[1] > 1u << 24) throw FileError("tensor token_embd.weight is missing or not a matrix");
   c.vocab = static_cast<int>(embedding->shape[1]);
   return c;
 }
 
-void load_weights(Model::Weights& w, const Config& c, Pool& pool, const std::function<void(double)>& progress) {
-  Taker take(w.file, c);
-  Packer packer;
+namespace {
+
+// Takes every tensor: norms and biases into memory, matrices as jobs for the packer.
+Packer lay_out(Model::Weights& w, const Config& c, bool quantize) {
+  Taker take(*w.file, c);
+  Packer packer(quantize);
   const uint64_t hidden = static_cast<uint64_t>(c.hidden), ff = static_cast<uint64_t>(c.ff), dim = static_cast<uint64_t>(c.head_dim);
   const uint64_t q = static_cast<uint64_t>(c.heads) * dim, kv = static_cast<uint64_t>(c.kv_heads) * dim, vocab = static_cast<uint64_t>(c.vocab);
   const bool gemma = c.architecture == "gemma3", norms = gemma || c.architecture == "qwen3";
   w.embedding = take.must("token_embd.weight", {hidden, vocab});
-  w.norm = take.vector(take.must("output_norm.weight", {hidden}));
+  w.norm = take.norm("output_norm.weight", hidden);
   w.layers.resize(static_cast<size_t>(c.layers));
   for (int i = 0; i < c.layers; i++) {
     Layer& l = w.layers[static_cast<size_t>(i)];
     const std::string p = "blk." + std::to_string(i) + ".";
-    l.attention_norm = take.vector(take.must(p + "attn_norm.weight", {hidden}));
-    l.feed_norm = take.vector(take.must(p + "ffn_norm.weight", {hidden}));
+    l.attention_norm = take.norm(p + "attn_norm.weight", hidden);
+    l.feed_norm = take.norm(p + "ffn_norm.weight", hidden);
     if (gemma) {
-      l.post_attention_norm = take.vector(take.must(p + "post_attention_norm.weight", {hidden}));
-      l.post_feed_norm = take.vector(take.must(p + "post_ffw_norm.weight", {hidden}));
+      l.post_attention_norm = take.norm(p + "post_attention_norm.weight", hidden);
+      l.post_feed_norm = take.norm(p + "post_ffw_norm.weight", hidden);
     }
     if (norms) {
-      l.q_norm = take.vector(take.must(p + "attn_q_norm.weight", {dim}));
-      l.k_norm = take.vector(take.must(p + "attn_k_norm.weight", {dim}));
+      l.q_norm = take.norm(p + "attn_q_norm.weight", dim);
+      l.k_norm = take.norm(p + "attn_k_norm.weight", dim);
     }
     l.q_bias = take.vector(take.maybe(p + "attn_q.bias", {q}));
     l.k_bias = take.vector(take.maybe(p + "attn_k.bias", {kv}));
@@ -239,13 +302,25 @@ void load_weights(Model::Weights& w, const Config& c, Pool& pool, const std::fun
     packer.add(take.must(p + "ffn_down.weight", {ff, hidden}), l.down);
   }
   const Tensor* head = take.maybe("output.weight", {hidden, vocab});
-  w.head_tensor = head ? head : w.embedding;
-  packer.add(w.head_tensor, w.head);
+  packer.add(head ? head : w.embedding, w.head);
   take.finish();
-  w.rope = rope_angles(w.file, c, c.rope_base, true);
-  w.local_rope = gemma ? rope_angles(w.file, c, c.local_rope_base, false) : w.rope;
-  if (w.file.text(c.architecture + ".rope.scaling.type", "none") == "yarn") {
-    const double factor = w.file.real(c.architecture + ".rope.scaling.attn_factor", 1.0);
+  w.vector_bytes = take.vector_bytes();
+  return packer;
+}
+
+}  // namespace
+
+size_t measure_weights(Model::Weights& w, const Config& c, bool quantize) {
+  const Packer packer = lay_out(w, c, quantize);
+  return packer.bytes() + Packer::kBeyond + w.vector_bytes;
+}
+
+void load_weights(Model::Weights& w, const Config& c, bool quantize, Pool& pool, const std::function<void(double)>& progress) {
+  Packer packer = lay_out(w, c, quantize);
+  w.rope = rope_angles(*w.file, c, c.rope_base, true);
+  w.local_rope = c.local_rope ? rope_angles(*w.file, c, c.local_rope_base, false) : w.rope;
+  if (w.file->text(c.architecture + ".rope.scaling.type", "none") == "yarn") {
+    const double factor = w.file->real(c.architecture + ".rope.scaling.attn_factor", 1.0);
     w.rope_magnitude = static_cast<float>(factor * (1.0 + 0.1 * std::log(static_cast<double>(c.rope_scale))));
   }
   packer.pack(w, pool, progress);

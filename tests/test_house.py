@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "headstart"
 # A room imports only from rooms on lines above its own; rooms on one line never import each other.
 HOUSE = [
     ["errors"],
-    ["rows", "checkpoints"],
+    ["rows"],
     ["drafts", "shapes"],
     ["records"],
     ["interfaces"],
@@ -37,8 +37,7 @@ HOUSE = [
     ["prompts"],
     ["comparison", "plan"],
     ["bench"],
-    ["shipped"],
-    ["fetch", "drafting", "train"],
+    ["fetch", "drafting"],
     ["loading"],
     ["cli"],
 ]

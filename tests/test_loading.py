@@ -209,3 +209,81 @@ def test_a_models_folder_that_cannot_be_one(monkeypatch: pytest.MonkeyPatch, tmp
     for place in (_written(tmp_path / "file"), Path("/proc/headstart")):
         monkeypatch.setenv("HEADSTART_MODELS", str(place))
         refused(FetchError, "HEADSTART_MODELS", str(place), target="smollm2")
+
+
+# ---- the native engine ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_on_the_native_engine(loads: list[str]) -> None:
+    """Asked for by name or by --quantize, and by nothing else: auto leaves folders to transformers."""
+    assert headstart.load(folder("wide"), dtype="float32").engine == "transformers"
+    loads.clear()
+    llm = headstart.load(folder("wide"), drafter=f"model:{folder('wide-drafter')}", engine="native", threads=1)
+    assert (llm.engine, loads, llm.loaded["dtype"], llm.loaded["quantize"]) == ("native", [], "F32", None)
+    out = llm.generate("hi", max_tokens=40)
+    assert out.token_ids == llm.with_drafter(headstart.NoDrafter()).generate("hi", max_tokens=40).token_ids
+    assert (out.stats.acceptance_rate or 0) > 0
+    assert out.token_ids == headstart.load(folder("wide"), drafter="none", **ASKED).generate("hi", max_tokens=40).token_ids
+
+
+def test_what_is_held_is_reported() -> None:
+    """Weights, cache a token and for the whole context, and how weights were changed: with the options of every result."""
+    llm = headstart.load(folder("wide"), quantize="q8_0", context=100, threads=1)
+    assert (llm.engine, llm.loaded["quantize"], llm.loaded["context"]) == ("native", "q8_0", 100)
+    assert llm.loaded["weight_bytes"] == llm.model.weight_bytes  # type: ignore[attr-defined]
+    assert llm.loaded["cache_bytes_per_token"] == 2 * 2 * 2 * 2 * 16
+    assert llm.loaded["cache_bytes"] == 100 * llm.loaded["cache_bytes_per_token"]
+    assert llm.generate("hi", max_tokens=2).to_json()["options"]["quantize"] == "q8_0"
+    whole = headstart.load(folder("wide"), engine="native", threads=1)
+    assert whole.loaded["weight_bytes"] > 2 * llm.loaded["weight_bytes"] - (1 << 17)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quantize": "q4_0"}, ["`quantize`", "q8_0", "'q4_0'"]),
+        ({"quantize": "q8"}, ["`quantize`", "did you mean 'q8_0'"]),
+        ({"quantize": "q8_0", "engine": "transformers"}, ["`quantize`", "transformers", "--engine native"]),
+        ({"quantize": "q8_0", "target": "smollm2"}, ["`quantize`", "smollm2", "GGUF"]),
+        ({"quantize": "q8_0", "target": TABLE}, ["`quantize`", "q8_0"]),
+        ({"quantize": "q8_0", "dtype": "float32"}, ["`dtype`", "float32"]),
+        ({"engine": "native", "device": "cuda"}, ["`device`", "cuda"]),
+        ({"engine": "native", "context": 1000}, ["`context`", "256", "1000"]),
+    ],
+    ids=str,
+)
+def test_what_the_native_engine_cannot_honour(options: dict[str, Any], words: list[str]) -> None:
+    """Named, with the value and the way out."""
+    refused(OptionError, *words, **{"target": folder("wide")} | options)
+
+
+def test_folders_the_native_engine_does_not_know() -> None:
+    """The width that does not fit is named, with the folder."""
+    refused(ModelError, str(folder("target")), "multiples of 32", engine="native")
+
+
+def test_a_context_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target, drafter and their caches are counted before weights are read; a context nobody asked for is not."""
+    from headstart.models import memory
+
+    pair = {"drafter": f"model:{folder('wide-drafter')}", "engine": "native", "threads": 1}
+    llm = headstart.load(folder("wide"), **pair, context=200)
+    both = 2 * (llm.loaded["weight_bytes"] + llm.loaded["cache_bytes"])
+    monkeypatch.setattr(memory, "available_memory", lambda: both)
+    headstart.load(folder("wide"), **pair, context=200)
+    monkeypatch.setattr(memory, "available_memory", lambda: both - 1)
+    refused(OptionError, "`context` 200", "drafter", "102 kB", target=folder("wide"), **pair, context=200)
+    headstart.load(folder("wide"), **pair, context=199)
+    headstart.load(folder("wide"), **pair)
+    monkeypatch.setattr(memory, "available_memory", lambda: llm.loaded["weight_bytes"])
+    refused(ModelError, "drafter", "for weights", target=folder("wide"), **pair)
+
+
+def test_without_transformers_a_folder_says_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing falls back to the other engine: the pip line is named, and the engine that would do."""
+    import sys
+
+    monkeypatch.delitem(sys.modules, "headstart.models.transformers", raising=False)
+    monkeypatch.delitem(sys.modules, "headstart.models.torch_extra", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refused(headstart.errors.MissingExtraError, "`torch`", "pip install", "--engine native", target=folder("wide"))

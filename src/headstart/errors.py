@@ -49,8 +49,12 @@ class ModelError(HeadstartError):
 class MissingExtraError(ModelError):
     """A feature whose optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package `{package}`, which is not installed: pip install 'headstart[{extra}]'")
+    def __init__(self, package: str, extra: str, purpose: str, otherwise: str = "") -> None:
+        """`otherwise`: another way out, as a half-sentence after the pip line."""
+        super().__init__(
+            f"{purpose} needs the package `{package}`, which is not installed: pip install 'headstart[{extra}]'{otherwise}"
+        )
+        self.package = package
 
 
 class VocabularyMismatchError(ModelError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,8 @@ from typing import Any, Literal
 from headstart import __version__, drafting, fetch
 from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 from headstart.generation import LLM
-from headstart.interfaces import Drafter, FeatureDrafter, Model
+from headstart.interfaces import Drafter, Model
+from headstart.models.memory import check_memory
 from headstart.text import Tokenizer, check_same_vocabulary
 
 __all__ = ["DEFAULT_TARGET", "Loaded", "load", "load_many"]
@@ -40,6 +41,18 @@ class _Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _How:
+    """How models are to be run, as the user put it."""
+
+    engine: str
+    dtype: str
+    device: str
+    threads: int | None
+    context: int | None
+    quantize: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Opened:
     """A model in memory, with what it was loaded as."""
 
@@ -51,13 +64,14 @@ class _Opened:
 def load(
     target: str | os.PathLike[str] | Model = DEFAULT_TARGET,
     *,
-    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, eagle:REF, medusa:REF, A+B, auto, or any Drafter
+    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, A+B, auto, or any Drafter
     memory: int = 0,  # tokens of earlier outputs that the drafter suffix looks through
     engine: str = "auto",
     dtype: str = "auto",
     device: str = "auto",
     threads: int | None = None,
     context: int | None = None,
+    quantize: str | None = None,
     offline: bool = False,
     progress: Progress | None = None,  # called with what is going on and how far it is (None: not known)
 ) -> LLM:
@@ -65,36 +79,28 @@ def load(
 
     Raises ModelError for what cannot be found or read, OptionError for what cannot be honoured, FetchError where a known model
     is not here and cannot be fetched, VocabularyMismatchError for a drafter model that means other tokens by the same ids."""
-    _check_options(engine, dtype, device, threads, context)
+    how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
+    _check_options(how)
     wish = _wish(drafter, memory=memory)  # a wrong name is refused before minutes are spent on the target
-    heads = _heads(wish)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
-        _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context)
-        return LLM(
-            target, _guesser(drafter, wish, target.vocab_size, {}, target), target="custom"
-        )  # costs of objects are not kept
+        _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
+        return LLM(target, _guesser(drafter, wish, target.vocab_size, {}), target="custom")  # costs of objects are not kept
 
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
     source = _found(name, offline, tell)
-    _engine(source, engine, dtype, device)
+    _engine(source, how)
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
     guesses = _guesses(wish, source, tokenizer, offline, tell)
-    main = _opened(source, engine, dtype, device, threads, context, tell)
-    # A model that drafts for itself, or is named twice, is held once. The context asked for is the target's; a drafter that
-    # holds less stops drafting where its own ends.
-    held = {source.path: main.model}
-    for guess in guesses.values():
-        if guess.path not in held:
-            held[guess.path] = _opened(guess, engine, dtype, device, threads, None, tell).model
+    main, held = _open_all(source, list(guesses.values()), how, tell)
     width = min(main.model.vocab_size, tokenizer.vocab_size)
     models = {ref: held[guess.path] for ref, guess in guesses.items()}
-    guesser = _guesser(drafter, wish, width, models, main.model)
-    key = costs_key(source.path, [guess.path for guess in guesses.values()] + heads, main.engine, main.loaded)
+    guesser = _guesser(drafter, wish, width, models)
+    key = costs_key(source.path, [guess.path for guess in guesses.values()], main.engine, main.loaded)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -118,35 +124,31 @@ def load_many(
     device: str = "auto",
     threads: int | None = None,
     context: int | None = None,
+    quantize: str | None = None,
     offline: bool = False,
     progress: Progress | None = None,
 ) -> list[Loaded]:
     """One target with each of `drafters` in turn; every model is in memory once. Raises as `load`."""
-    _check_options(engine, dtype, device, threads, context)
+    how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
+    _check_options(how)
     wishes = [drafting.parse(name) for name in drafters]
     tell = progress or (lambda stage, fraction: None)
     name = os.fspath(target)
     source = _found(name, offline, tell)
-    _engine(source, engine, dtype, device)
+    _engine(source, how)
     tokenizer = _tokenizer(source)
     guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
-    main = _opened(source, engine, dtype, device, threads, context, tell)
-    held = {source.path: main.model}
-    for guess in (guess for found in guesses for guess in found.values()):
-        if guess.path not in held:
-            held[guess.path] = _opened(guess, engine, dtype, device, threads, None, tell).model
+    main, held = _open_all(source, [guess for found in guesses for guess in found.values()], how, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
-    for wish, found, heads in zip(wishes, guesses, map(_heads, wishes), strict=True):
+    for wish, found in zip(wishes, guesses, strict=True):
         models = {ref: held[guess.path] for ref, guess in found.items()}
-        drafter = drafting.build(wish, base.vocab_size, models, main.model)
+        drafter = drafting.build(wish, base.vocab_size, models)
         alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
-        key = costs_key(source.path, [guess.path for guess in found.values()] + heads, main.engine, main.loaded)
+        key = costs_key(source.path, [guess.path for guess in found.values()], main.engine, main.loaded)
         llm = base.with_drafter(drafter, costs_key=key)
-        # auto may have become a head, which reads more than the text.
-        looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
         loaded.append(
-            Loaded(llm=llm, source=source.path, model=alone, looks_up=looks_up, costs_key=key | {"drafter": drafter.name})
+            Loaded(llm=llm, source=source.path, model=alone, looks_up=wish.looks_up, costs_key=key | {"drafter": drafter.name})
         )
     return loaded
 
@@ -171,19 +173,25 @@ def _identity(path: Path) -> list[Any]:
     return [str(path), about.st_size, about.st_mtime_ns]
 
 
-def _check_options(engine: object, dtype: object, device: object, threads: object, context: object) -> None:
+def _check_options(how: _How) -> None:
     """Refuse what no model can be loaded with, before anything is fetched or read."""
-    for name, value, known in (("engine", engine, ENGINES), ("dtype", dtype, DTYPES)):
+    for name, value, known in (("engine", how.engine, ENGINES), ("dtype", how.dtype, DTYPES)):
         if value not in known:
             raise OptionError(f"`{name}` must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
-    if not isinstance(device, str):
-        raise OptionError(f"`device` must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {device!r}")
-    if threads is not None and not (_is_int(threads) and 1 <= threads <= MAX_THREADS):  # type: ignore[operator]
+    if not isinstance(how.device, str):
+        raise OptionError(f"`device` must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {how.device!r}")
+    threads: Any = how.threads  # may be anything: users of Python pass it
+    if threads is not None and not (_is_int(threads) and 1 <= threads <= MAX_THREADS):
         raise OptionError(
             f"`threads` must be a whole number from 1 to {MAX_THREADS}, got {threads!r}; this machine has {os.cpu_count()}"
         )
-    if context is not None and not (_is_int(context) and context >= MIN_CONTEXT):  # type: ignore[operator]
+    context: Any = how.context
+    if context is not None and not (_is_int(context) and context >= MIN_CONTEXT):
         raise OptionError(f"`context` must be a whole number, {MIN_CONTEXT} or more, got {context!r}")
+    if how.quantize is not None and how.quantize not in (known := _native().QUANTIZED):
+        raise OptionError(
+            f"`quantize` must be one of {', '.join(known)}, got {how.quantize!r}{did_you_mean(str(how.quantize), known)}"
+        )
 
 
 def _is_int(value: object) -> bool:
@@ -201,16 +209,11 @@ def _wish(drafter: str | Drafter, *, memory: int) -> drafting.Wish | None:
     return None
 
 
-def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model], target: Model) -> Drafter:
+def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model]) -> Drafter:
     if isinstance(drafter, str):
         assert wish is not None
-        return drafting.build(wish, width, models, target)
+        return drafting.build(wish, width, models)
     return drafter
-
-
-def _heads(wish: drafting.Wish | None) -> list[Path]:
-    """Where the heads a drafter names lie. Raises ModelError for one that is not here."""
-    return [drafting.head_folder(part.head) for part in (wish.parts if wish else ()) if part.head is not None]
 
 
 def _guesses(
@@ -279,50 +282,95 @@ def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
         raise ModelError(f"{ref} could not be fetched from the hub: {str(error).splitlines()[0]}") from None
 
 
-def _engine(source: _Source, engine: str, dtype: str, device: str) -> str:
-    """The engine that runs a reference: GGUF files are the native engine's, folders transformers'.
+def _engine(source: _Source, how: _How) -> str:
+    """The engine that runs a reference: GGUF files are the native engine's, folders transformers' unless they are quantised.
 
-    Raises OptionError for what the engine cannot honour: the native one computes on the CPU, in the file's own quantisation."""
-    chosen = engine if engine != "auto" else "native" if source.kind == "gguf" else "transformers"
+    Raises OptionError for what the engine cannot honour: the native one computes on the CPU, in the file's own numbers."""
+    kind = "native" if source.kind == "gguf" or how.quantize else "transformers"
+    chosen = how.engine if how.engine != "auto" else kind
+    if how.quantize and source.kind == "gguf":
+        raise OptionError(f"`quantize` is for folders, got {how.quantize!r} for {source.ref}; a GGUF file is run as it is")
+    if how.quantize and chosen != "native":
+        raise OptionError(f"`quantize` is for the native engine, got {how.quantize!r} under {chosen}; use --engine native")
     if chosen == "native":
         way_out = "use --engine transformers"
-        if source.kind != "gguf":
-            raise OptionError(f"`engine` native reads .gguf files, and {source.ref} is a folder; {way_out}")
-        if dtype != "auto":
-            raise OptionError(f"`dtype` is the file's own under the native engine, got {dtype!r}; {way_out}")
-        if device not in ("auto", "cpu"):
-            raise OptionError(f"`device` is the CPU under the native engine, got {device!r}; {way_out}")
+        if how.dtype != "auto":
+            raise OptionError(f"`dtype` is the file's own under the native engine, got {how.dtype!r}; {way_out}")
+        if how.device not in ("auto", "cpu"):
+            raise OptionError(f"`device` is the CPU under the native engine, got {how.device!r}; {way_out}")
     return chosen
 
 
-def _opened(
-    source: _Source, engine: str, dtype: str, device: str, threads: int | None, context: int | None, tell: Progress
-) -> _Opened:
-    if _engine(source, engine, dtype, device) == "native":
-        return _opened_natively(source, threads, context, tell)
-    from headstart.models.transformers import TransformersModel
+def _check_memory(target: _Source, how: _How, guesses: list[_Source], hows: dict[Path, _How]) -> None:
+    """Refuse, before weights are read, what cannot be held: target, drafter models and a cache for each."""
+    needs = []
+    for source, its in ((target, how), *((guess, hows[guess.path]) for guess in guesses)):
+        if _engine(source, its) == "native":
+            own = _native().NativeModel.needs(source.path, context=its.context, quantize=its.quantize)
+            needs.append(replace(own, context=min(own.context, how.context or own.context)))
+    if needs:
+        check_memory(needs, how.context)
 
-    model = TransformersModel.load(source.path, dtype=dtype, device=device, threads=threads, context=context, progress=tell)
-    loaded = {"dtype": model.dtype, "device": model.device, "threads": threads, "context": model.context_limit}
+
+def _open_all(target: _Source, guesses: list[_Source], how: _How, tell: Progress) -> tuple[_Opened, dict[Path, Model]]:
+    """The target, and every model by where it lies; one that drafts for itself, or is named twice, is held once."""
+    guesses = list({guess.path: guess for guess in guesses}.values())
+    # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
+    hows = {
+        guess.path: replace(how, context=None, quantize=how.quantize if guess.kind == "folder" else None) for guess in guesses
+    }
+    _check_memory(target, how, guesses, hows)
+    main = _opened(target, how, tell)
+    held = {target.path: main.model}
+    for guess in guesses:
+        if guess.path not in held:
+            held[guess.path] = _opened(guess, hows[guess.path], tell).model
+    return main, held
+
+
+def _opened(source: _Source, how: _How, tell: Progress) -> _Opened:
+    if _engine(source, how) == "native":
+        return _opened_natively(source, how, tell)
+    try:
+        from headstart.models.transformers import TransformersModel
+    except MissingExtraError as error:
+        otherwise = "; --engine native runs llama, qwen2, qwen3 and gemma3 folders without it" if source.kind == "folder" else ""
+        raise MissingExtraError(error.package, "transformers", f"running {source.ref} with transformers", otherwise) from None
+
+    model = TransformersModel.load(
+        source.path, dtype=how.dtype, device=how.device, threads=how.threads, context=how.context, progress=tell
+    )
+    loaded = {"dtype": model.dtype, "device": model.device, "threads": how.threads, "context": model.context_limit}
     return _Opened(model=model, engine=model.engine, loaded=loaded)
 
 
-def _opened_natively(source: _Source, threads: int | None, context: int | None, tell: Progress) -> _Opened:
-    try:
-        from headstart.models.native import NativeModel
-    except ImportError as error:
-        raise ModelError(
-            f"the native engine is not built here ({error}); pip install . builds it, or use --engine transformers"
-        ) from None
-    model = NativeModel.load(source.path, threads=threads, context=context, progress=tell)
+def _opened_natively(source: _Source, how: _How, tell: Progress) -> _Opened:
+    model = _native().NativeModel.load(
+        source.path, threads=how.threads, context=how.context, quantize=how.quantize, progress=tell
+    )
     loaded = {
         "dtype": model.dtype,
+        "quantize": model.quantize,
         "device": model.device,
         "threads": model.threads,
         "context": model.context_limit,
         "instruction_set": model.instruction_set,
+        "weight_bytes": model.weight_bytes,
+        "cache_bytes_per_token": model.cache_bytes_per_token,
+        "cache_bytes": model.cache_bytes_per_token * model.context_limit,
     }
     return _Opened(model=model, engine=model.engine, loaded=loaded)
+
+
+def _native() -> Any:
+    """The native engine's module. Raises ModelError where it is not built."""
+    try:
+        from headstart.models import native
+    except ImportError as error:
+        raise ModelError(
+            f"the native engine is not built here ({error}); pip install . builds it, or use --engine transformers"
+        ) from None
+    return native
 
 
 def _tokenizer(source: _Source) -> Tokenizer:

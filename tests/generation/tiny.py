@@ -6,8 +6,10 @@ import atexit
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
@@ -26,6 +28,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "raw": {"chat": False},
     "swapped": {"swap": (300, 301)},  # same size, two tokens exchanged
     "long": {"context": 1_000_000},
+    "wide": {"sizes": {"head_dim": 16, "intermediate_size": 64}},  # suits the native engine
+    "wide-drafter": {"noise": 0.02, "sizes": {"head_dim": 16, "intermediate_size": 64}},
 }
 
 
@@ -64,6 +68,7 @@ def _save(
     extra_rows: int = 0,
     chat: bool = True,
     swap: tuple[int, int] | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Path:
     import torch
     import transformers
@@ -71,18 +76,19 @@ def _save(
     transformers.utils.logging.disable_progress_bar()
     path.mkdir()
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=core().get_vocab_size() + extra_rows,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=context,
-        initializer_range=0.3,
-        bos_token_id=core().token_to_id("<s>"),
-        eos_token_id=core().token_to_id("<|end|>"),
-    )
+    usual = {
+        "vocab_size": core().get_vocab_size() + extra_rows,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        "initializer_range": 0.3,
+        "bos_token_id": core().token_to_id("<s>"),
+        "eos_token_id": core().token_to_id("<|end|>"),
+    }
+    config = transformers.LlamaConfig(**usual | sizes)
     network = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for weight in network.parameters():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -36,17 +37,23 @@ def test_states_what_it_is(written: Written) -> None:
     assert (core.architecture, core.layers, core.hidden, core.heads, core.kv_heads) == ("qwen3", 2, 256, 8, 2)
     assert (core.head_dim, core.ff, core.vocab, core.context, core.window) == (64, 512, VOCAB, 40, 0)
     fractions = [fraction for _, fraction in told]
-    assert {stage for stage, _ in told} == {"reading the weights"}
+    (stage,) = {stage for stage, _ in told}
+    assert stage == f"reading the weights ({NativeModel.needs(model.path, context=40)})"
+    assert re.fullmatch(r"reading the weights \([\d.]+ [kM]B; cache [\d.]+ (kB|bytes) a token, [\d.]+ kB for 40\)", stage)
     assert fractions == sorted(fractions)
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
 
 
-def test_memory_is_stated(loaded: Loaded) -> None:
+def test_memory_is_stated(loaded: Loaded, written: Written) -> None:
     """Weights at the file's own bits, plus whole tiles; keys and values two bytes each."""
     model = loaded("llama", "Q4_0")
     matrices = 2 * (2 * 256 * 256 + 2 * 64 * 256 + 3 * 256 * 512) + 80 * 256  # the head's 77 rows fill five tiles of sixteen
-    assert matrices * 18 / 32 <= model.weight_bytes <= matrices * 18 / 32 + (1 << 16)
-    assert 0 < model.bytes_per_pass <= model.weight_bytes
+    norms = 5 * 256 * 4
+    assert model.bytes_per_pass == matrices * 18 // 32 + norms
+    assert model.bytes_per_pass < model.weight_bytes <= model.bytes_per_pass + (1 << 16)  # the arena has a little room at its end
+    needs = NativeModel.needs(written("llama", "Q4_0").path, context=40)
+    assert (needs.weight_bytes, needs.cache_bytes_per_token) == (model.weight_bytes, model.cache_bytes_per_token)
+    assert (needs.context, needs.cache_bytes) == (40, 40 * model.cache_bytes_per_token)
     assert model.cache_bytes_per_token == 2 * 2 * 2 * 64
     cache = model.open()
     assert cache.bytes == 0

@@ -33,6 +33,7 @@ def command() -> None:
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
 @click.option("--engine", default="auto", show_default=True, help="auto, native or transformers.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32 or bfloat16 (transformers only).")
+@click.option("--quantize", metavar="q8_0", help="Make a folder's matrices 8-bit at load (native only).")
 @click.option("--offline", is_flag=True, help="Never fetch anything.")
 @JSON
 def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: bool, **options: Any) -> None:
@@ -50,6 +51,7 @@ def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: 
     document = {
         "target": target,
         "engine": llm.engine,
+        "quantize": llm.loaded.get("quantize"),
         "instruction_set": llm.loaded.get("instruction_set"),
         "threads": threads,
         "context": context,

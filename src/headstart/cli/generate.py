@@ -17,7 +17,7 @@ from headstart.records import Options
 
 __all__ = ["command"]
 
-_LOAD_OPTIONS = ("target", "drafter", "memory", "engine", "dtype", "device", "threads", "context", "offline")
+_LOAD_OPTIONS = ("target", "drafter", "memory", "engine", "dtype", "device", "threads", "context", "quantize", "offline")
 
 
 @click.command("generate")

@@ -47,8 +47,7 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="D",
-            help="Who guesses: none, ngram, suffix, model:REF, eagle:REF or medusa:REF (heads), auto (the head the package "
-            "has for the target, else ngram), or A+B: A where it has a guess, else B.",
+            help="Who guesses: none, ngram, suffix, model:REF, auto (ngram), or A+B: A where it has a guess, else B.",
         ),
         click.option(
             "--memory",
@@ -155,7 +154,10 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--system", metavar="TEXT", help="System message of the chat."),
         click.option(
-            "--engine", default="auto", show_default=True, help="auto (native for .gguf files), native or transformers."
+            "--engine",
+            default="auto",
+            show_default=True,
+            help="auto (native for .gguf files and with --quantize), native or transformers.",
         ),
         click.option(
             "--dtype", default="auto", show_default=True, help="auto (bfloat16 where the hardware has it), float32 or bfloat16."
@@ -163,6 +165,11 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda."),
         click.option("--threads", type=int, help="CPU threads."),
         click.option("--context", type=int, help="Tokens a sequence may hold; at most what the model allows."),
+        click.option(
+            "--quantize",
+            metavar="q8_0",
+            help="Make a folder's matrices 8-bit at load, for the native engine; that changes the target.",
+        ),
         click.option("--offline", is_flag=True, help="Never fetch anything."),
         click.option("--show-draft", is_flag=True, help="Mark accepted, corrected and bonus tokens in the text."),
         click.option("--compare", is_flag=True, help="Also run plain decoding and report the gain."),

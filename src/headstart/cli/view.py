@@ -131,6 +131,8 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
         how = "plain decoding"
     interrupted = "interrupted after " if output.finish_reason is None else ""
     tokens, calls = _count(stats.completion_tokens, "token"), _count(stats.num_rounds, "target call")
+    quantize = settings.loaded.get("quantize")
+    how += f", target quantised to {quantize}" if quantize else ""
     lines = [f"── {interrupted}{tokens} in {calls} · {speed} · {how}"]
     if stats.num_drafted:
         lines.append(

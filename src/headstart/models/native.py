@@ -1,4 +1,6 @@
-"""`NativeModel`: a decoder-only model run by the C++ core from a GGUF file, on the CPU, at the file's own bits per weight.
+"""`NativeModel`: a decoder-only model run by the C++ core, on the CPU, from a GGUF file or a Hugging Face folder.
+
+Weights keep the bits they have in the file, unless they are to be quantised.
 
 A row of logits is the same bit for bit however it came about: one token a pass or many, alone or beside other sequences, as a
 chain, a tree or a kept path, on any number of threads. It may differ between instruction sets in no bit that finite numbers
@@ -8,19 +10,22 @@ show. Knows asks, caches and options; does not know the arithmetic (csrc/) or te
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headstart import _core
 from headstart.errors import ModelError, OptionError, did_you_mean
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Tail, feature_layers, lay_out_all, wanted_features
-from headstart.rows import IntArray
+from headstart.models.asks import Tail, lay_out_all
+from headstart.models.folder import Folder
+from headstart.models.memory import SMALLER, Needs, check_memory
 
-__all__ = ["NativeCache", "NativeModel", "physical_cores"]
+__all__ = ["QUANTIZED", "NativeCache", "NativeModel", "physical_cores"]
+
+QUANTIZED = ("q8_0",)  # what a folder's matrices can be made into at load
 
 
 class NativeCache:
@@ -64,15 +69,14 @@ class NativeModel:
     engine = "native"
     device = "cpu"
 
-    def __init__(self, core: _core.Model, *, types: dict[str, int]) -> None:
+    def __init__(self, core: _core.Model, *, types: dict[str, int], quantize: str | None = None) -> None:
         """`types` is how many numbers the file holds in each weight type; users call `load`."""
         self.core = core
         self.vocab_size = core.vocab
         self.context_limit = core.context
-        self.num_layers = core.layers
-        self.hidden_size = core.hidden
         self.num_parameters = sum(types.values())
-        self.dtype = max(types, key=lambda name: types[name])  # the type of most weights
+        self.dtype = max(types, key=lambda name: types[name])  # the type of most weights, before `quantize`
+        self.quantize = quantize
         self.threads = core.threads
         self.instruction_set = core.instruction_set
         self.weight_bytes = core.weight_bytes
@@ -86,46 +90,46 @@ class NativeModel:
         *,
         threads: int | None = None,
         context: int | None = None,
+        quantize: str | None = None,
         instruction_set: str | None = None,
         progress: Callable[[str, float | None], None] | None = None,
     ) -> NativeModel:
-        """A model from a GGUF file; of a split one, name the first part.
+        """A model from a GGUF file (of a split one, name the first part) or from a Hugging Face folder with safetensors.
 
         `threads` is by default the number of physical cores this process may use. `context` lowers `context_limit`.
-        `instruction_set` is by default the fastest here. `progress` is called with the stage and the fraction done.
+        `quantize` 'q8_0' makes a folder's matrices 8-bit, which makes another target of it. `instruction_set` is by default
+        the fastest here. `progress` is called with the stage, its memory stated, and the fraction done.
 
-        Raises ModelError if the file cannot be found, read or run, OptionError for an option that cannot be honoured."""
+        Raises ModelError if the file cannot be found, read, run or held in memory, OptionError for an option that cannot be
+        honoured."""
         if threads is not None and not 1 <= threads <= 1024:
             raise OptionError(f"`threads` must be {'1 or more' if threads < 1 else 'at most 1024'}, got {threads}")
-        if context is not None and not 1 <= context < 2**31:
-            raise OptionError(f"`context` must be 1 or more, up to what the model can hold, got {context}")
         if instruction_set is not None and instruction_set not in _core.instruction_sets():
             known = _core.instruction_sets()
             hint = did_you_mean(instruction_set, known)
             raise OptionError(f"`instruction_set` must be one of {', '.join(known)} here, got {instruction_set!r}{hint}")
-        name = os.fspath(path)
+        source = _Source(path, quantize)
+        needs = source.needs(context)
+        check_memory([needs], context)
+        stage = f"reading the weights ({needs})"
         tell = progress or (lambda stage, fraction: None)
-        tell("reading the weights", 0.0)
-        try:
-            types = _core.file_types(name)
+        tell(stage, 0.0)
+        with source.explained():
             core = _core.Model.load(
-                name,
+                source.file,
                 threads or physical_cores(),
                 instruction_set,
                 context or 0,
-                lambda fraction: tell("reading the weights", fraction),
+                source.quantizes,
+                lambda fraction: tell(stage, fraction),
             )
-        except _core.FileError as error:
-            message = str(error)
-            if message.startswith("`context`"):
-                raise OptionError(message) from None
-            raise ModelError(message if name in message else f"{name}: {message}") from None
-        except MemoryError:
-            raise ModelError(
-                f"{name}: not enough memory for its weights; use a smaller or more strongly quantised file"
-            ) from None
-        tell("reading the weights", 1.0)
-        return cls(core, types=types)
+        tell(stage, 1.0)
+        return cls(core, types=source.types, quantize=quantize)
+
+    @classmethod
+    def needs(cls, path: str | Path, *, context: int | None = None, quantize: str | None = None) -> Needs:
+        """What `load` would hold in memory, from headers alone. Raises as `load` does."""
+        return _Source(path, quantize).needs(context)
 
     def open(self) -> NativeCache:
         """An empty cache for one sequence."""
@@ -137,34 +141,61 @@ class NativeModel:
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
         caches = [self._own(ask) for ask in asks]
         layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
-        layers = feature_layers(asks, self.num_layers)
         answers = self.core.score(
             [
                 (cache.core, layout.tokens.astype(np.int32), layout.parents, layout.num_logits)
                 for cache, layout in zip(caches, layouts, strict=True)
-            ],
-            layers,
+            ]
         )
         for cache, layout in zip(caches, layouts, strict=True):
             cache.tail = Tail.of(layout)
-        return [
-            Scores(logits=logits, features=wanted_features(ask, layers, features))
-            for ask, (logits, features) in zip(asks, answers, strict=True)
-        ]
-
-    def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
-        """[tokens, hidden]: what the first layer reads for each token. Raises ValueError outside the vocabulary."""
-        return self.core.embeddings(np.asarray(tokens, dtype=np.int32))
-
-    def head_rows(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
-        """[tokens, hidden]: rows of the vocabulary head, as the file holds them. Raises ValueError outside the vocabulary."""
-        return self.core.head_rows(np.asarray(tokens, dtype=np.int32))
+        return [Scores(logits=logits) for logits, _ in answers]
 
     def _own(self, ask: Ask) -> NativeCache:
         cache = ask.cache
         if not isinstance(cache, NativeCache) or cache.owner is not self:
             raise ValueError("`cache` must come from open() of the model that scores it")
         return cache
+
+
+class _Source:
+    """Weights on disk, opened; and how to speak of what is wrong with them."""
+
+    def __init__(self, path: str | Path, quantize: str | None) -> None:
+        self.name = os.fspath(path)
+        folder = Path(path).is_dir() if "\0" not in self.name else False
+        if quantize is not None and quantize not in QUANTIZED:
+            raise OptionError(f"`quantize` must be one of {', '.join(QUANTIZED)}, got {quantize!r}")
+        if quantize is not None and not folder:
+            raise OptionError(
+                f"`quantize` is for Hugging Face folders, got {quantize!r} for {self.name}; a GGUF file is run as it is"
+            )
+        self.quantizes = quantize is not None
+        self._folder = Folder(Path(path)) if folder else None
+        with self.explained():
+            self.file = self._folder.file if self._folder else _core.open_gguf(self.name)
+        self.types: dict[str, int] = self.file.types
+
+    def needs(self, context: int | None) -> Needs:
+        """Of the model with this context (None: its own)."""
+        if context is not None and not 1 <= context < 2**31:
+            raise OptionError(f"`context` must be 1 or more, up to what the model can hold, got {context}")
+        with self.explained():
+            weights, per_token, limit = self.file.needs(context or 0, self.quantizes)
+        return Needs(name=self.name, weight_bytes=weights, cache_bytes_per_token=per_token, context=limit)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turns errors of the core into ours, with the names this source uses."""
+        try:
+            yield
+        except _core.FileError as error:
+            message = self._folder.told(str(error)) if self._folder else str(error)
+            if message.startswith("`context`"):
+                raise OptionError(message) from None
+            raise ModelError(message if self.name in message else f"{self.name}: {message}") from None
+        except MemoryError:
+            raise ModelError(f"{self.name}: not enough memory for its weights; {SMALLER}") from None
 
 
 def physical_cores() -> int:

@@ -1,4 +1,4 @@
-// The bytes of a file, for gguf.cpp alone: mapped into memory, then taken one by one with a check.
+// The bytes of a file: mapped into memory, then taken one by one with a check.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include <memory>
 #endif
 
-#include "gguf.h"
+#include "weight_file.h"
 
 namespace headstart {
 
@@ -48,8 +48,8 @@ class FileBytes {
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) refuse(path, "no such file" + role);
     if (error) refuse(path, "cannot be opened: " + error.message());
-    if (fs::is_directory(status)) refuse(path, "is a folder, not a GGUF file");
-    if (!fs::is_regular_file(status)) refuse(path, "is a pipe or device, not a GGUF file");
+    if (fs::is_directory(status)) refuse(path, "is a folder, not a file of weights");
+    if (!fs::is_regular_file(status)) refuse(path, "is a pipe or device, not a file of weights");
     open();
   }
   ~FileBytes();
