@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
       std::printf("%s\t%s\t", t.name.c_str(), headstart::tensor_type_name(t.type).c_str());
       for (const uint64_t size : t.shape) std::printf("%" PRIu64 ",", size);
       std::printf("\t%" PRIu64 "\t%08x\n", t.bytes, crc32(t.data, t.bytes));
-      file.release(t);
+      file.release(t.data, t.bytes);
     }
   } catch (const headstart::FileError& e) {
     std::fprintf(stderr, "%s\n", e.what());

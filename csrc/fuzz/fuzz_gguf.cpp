@@ -2,7 +2,7 @@
 //
 //   python csrc/fuzz/make_seeds.py /tmp/seeds
 //   g++ -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -DHEADSTART_NO_MMAP -Icsrc csrc/fuzz/fuzz_gguf.cpp
-//       csrc/gguf.cpp csrc/pack.cpp -o /tmp/fuzz_gguf && /tmp/fuzz_gguf 200000 1 /tmp/seeds/*.gguf          (rounds, seed, files)
+//       csrc/gguf.cpp csrc/weight_file.cpp csrc/pack.cpp -o /tmp/fuzz_gguf && /tmp/fuzz_gguf 200000 1 /tmp/seeds/*.gguf          (rounds, seed, files)
 //
 // HEADSTART_NO_MMAP reads files into memory of their exact size, so that a step beyond the end is seen; try it without as well. With
 // -DHEADSTART_FUZZ_LOAD (and the engine's files; seeds /tmp/seeds/model*) each file is also loaded as a model and scores three tokens. With -DHEADSTART_LIBFUZZER
@@ -181,7 +181,7 @@ void use(const GgufFile& file) {
     if (t.data && t.bytes != elements / static_cast<uint64_t>(block_size(static_cast<Type>(t.type))) * block_bytes(static_cast<Type>(t.type))) broken("a tensor's size");
     for (uint64_t i = 0; i < t.bytes; i++) checksum_sink = checksum_sink * 31 + t.data[i];
     total += t.bytes;
-    file.release(t);
+    file.release(t.data, t.bytes);
   }
   if (total > file.file_bytes()) broken("more weights than bytes");
   for (const char* key : {"general.alignment", "one.uint8", "one.int64", "one.float64", "text", "texts", "many.bool", "split.count", "llama.block_count"}) {
@@ -193,7 +193,7 @@ void use(const GgufFile& file) {
 
 #if defined(HEADSTART_FUZZ_LOAD)
 void load(const std::string& path) {
-  const auto model = Model::load(path, 1, kernels_best(), 64, nullptr);
+  const auto model = Model::load(std::make_shared<GgufFile>(path), 1, kernels_best(), 64, false, nullptr);
   Cache cache(model);
   std::vector<float> logits(static_cast<size_t>(model->config().vocab));
   std::vector<Ask> asks(1);
