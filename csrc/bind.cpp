@@ -185,6 +185,7 @@ NB_MODULE(_core, m) {
   nb::exception<headstart::FileError>(m, "FileError");
   headstart::bind_kernels(m);
   headstart::bind_file(m);
+  headstart::bind_rows(m);
   headstart::bind_cache(m);
   headstart::bind_model(m);
 }

@@ -11,6 +11,7 @@ namespace headstart {
 
 const Kernels& kernels_for(const std::string& name);                  // throws std::invalid_argument, naming those there are
 std::pair<float*, nanobind::capsule> new_floats(size_t n);            // not initialised; the capsule owns them
+void bind_rows(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_file(nanobind::module_& m);
 

@@ -72,6 +72,9 @@ struct Kernels {
   void (*to_half)(const float* x, uint16_t* out, int n);
   // index of the largest entry, the first of equals; of the first NaN where there is one
   int (*argmax)(const float* x, int n);
+  void (*softmax)(const float* logits, float top, float temperature, int n, float* out);  // e^((logits − top)/temperature), normalised
+  double (*at_least)(const float* x, float threshold, int n, int64_t* count);              // Σ of the entries ≥ threshold (finite), and how many
+  double (*residual)(const float* p, const float* q, float scale, int n, float* out);      // out = max(scale·p − q, 0); its sum
   void (*prefetch)(const void* p);
 };
 

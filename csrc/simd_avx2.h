@@ -42,6 +42,8 @@ inline float largest_of(F a) {
 }
 inline bool any_not_zero(F a) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, _mm256_setzero_ps(), _CMP_NEQ_UQ)) != 0; }
 
+inline F keep_if_at_least(F value, F x, F limit) { return {_mm256_and_ps(value.v, _mm256_cmp_ps(x.v, limit.v, _CMP_GE_OQ))}; }
+
 inline I izero() { return {_mm256_setzero_si256()}; }
 inline I iset(int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline I iadd(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }

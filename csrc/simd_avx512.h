@@ -38,6 +38,8 @@ inline F swap_pairs(F a) { return {_mm512_permute_ps(a.v, 0xB1)}; }  // lanes 1 
 inline float largest_of(F a) { return _mm512_reduce_max_ps(a.v); }
 inline bool any_not_zero(F a) { return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0; }  // NaN is not zero
 
+inline F keep_if_at_least(F value, F x, F limit) { return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, limit.v, _CMP_GE_OQ), value.v)}; }  // else 0
+
 inline I izero() { return {_mm512_setzero_si512()}; }
 inline I iset(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline I iadd(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }

@@ -35,6 +35,10 @@ inline F swap_pairs(F a) { return {vrev64q_f32(a.v)}; }
 inline float largest_of(F a) { return vmaxvq_f32(a.v); }
 inline bool any_not_zero(F a) { return vminvq_u32(vceqzq_f32(a.v)) == 0; }
 
+inline F keep_if_at_least(F value, F x, F limit) {
+  return {vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(value.v), vcgeq_f32(x.v, limit.v)))};
+}
+
 inline I izero() { return {vdupq_n_s32(0)}; }
 inline I iset(int32_t x) { return {vdupq_n_s32(x)}; }
 inline I iadd(I a, I b) { return {vaddq_s32(a.v, b.v)}; }

@@ -49,6 +49,8 @@ inline bool any_not_zero(F a) {
   return any;
 }
 
+inline F keep_if_at_least(F value, F x, F limit) { return lanes<F>([&](int l) { return x.v[l] >= limit.v[l] ? value.v[l] : 0.0f; }); }
+
 inline I izero() { return lanes<I>([](int) { return 0; }); }
 inline I iset(int32_t x) { return lanes<I>([x](int) { return x; }); }
 inline I iadd(I a, I b) { return lanes<I>([&](int l) { return a.v[l] + b.v[l]; }); }

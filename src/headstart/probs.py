@@ -11,11 +11,10 @@ It does not know models, rounds or chance. `residual`, `overlap` and `total_vari
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from headstart import _core
 from headstart.errors import OptionError, RowError
 from headstart.records import Sampling
 from headstart.rows import FloatArray, IntArray, Row, as_row
@@ -132,9 +131,9 @@ def process(
     if sampling.top_k:
         row = _top_k(row, sampling.top_k)
     if sampling.top_p < 1:
-        row = _mass_prefix(row, -row.probs, sampling.top_p)
+        row = _top_p(row, sampling.top_p)
     if sampling.min_p > 0:
-        row = _normalised(row, row.probs >= sampling.min_p * row.probs.max())
+        row = _normalised(row, np.flatnonzero(row.probs >= sampling.min_p * row.probs.max()))
     if sampling.typical_p < 1:
         row = _mass_prefix(row, _surprise(row.probs), sampling.typical_p)
     return row
@@ -176,6 +175,11 @@ class SamplingProcessor:
 
 
 def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
+    """(scale·p − q)+ on p's support, and its sum."""
+    if p.probs.dtype == np.float32:
+        others = np.ascontiguousarray(q.at(p.ids), dtype=np.float32)
+        out = np.empty_like(p.probs)
+        return out, _core.residual(np.ascontiguousarray(p.probs), others, scale, out)
     excess = np.maximum(p.probs * p.probs.dtype.type(scale) - q.at(p.ids), 0)
     return excess, float(excess.sum(dtype=np.float64))
 
@@ -229,6 +233,10 @@ def _softmax_row(logits: FloatArray, top: float, temperature: float) -> Row:
     if kind(temperature) == 0:  # over 0, but nothing in this precision: the limit of the law
         probs = (logits == top).astype(logits.dtype)
     else:
+        if logits.dtype == np.float32:
+            out = np.empty(logits.size, dtype=np.float32)
+            _core.softmax(np.ascontiguousarray(logits), top, temperature, out)
+            return Row(out, None, logits.size)
         with np.errstate(over="ignore"):
             probs = np.exp((logits - kind(top)) / kind(temperature))
     total = probs.sum(dtype=np.float64)
@@ -239,10 +247,11 @@ def _ids(row: Row) -> IntArray:
     return np.arange(row.vocab_size) if row.ids is None else row.ids
 
 
-def _normalised(row: Row, keep: NDArray[Any]) -> Row:
-    """The row cut to the places where `keep` is true (or to those indices), renormalised."""
+def _normalised(row: Row, keep: IntArray) -> Row:
+    """The row cut to the places `keep` (increasing), renormalised."""
     probs = row.probs[keep]
-    return _kept(Row(probs / probs.dtype.type(probs.sum(dtype=np.float64)), _ids(row)[keep], row.vocab_size))
+    ids = keep if row.ids is None else row.ids[keep]
+    return _kept(Row(probs / probs.dtype.type(probs.sum(dtype=np.float64)), ids, row.vocab_size))
 
 
 def _kept(row: Row) -> Row:
@@ -257,10 +266,40 @@ def _top_k(row: Row, k: int) -> Row:
     probs = row.probs
     if k >= probs.size:
         return row
-    threshold = np.partition(probs, probs.size - k)[probs.size - k]
-    above = np.flatnonzero(probs > threshold)
-    ties = np.flatnonzero(probs == threshold)[: k - above.size]  # the lower ids
-    return _normalised(row, np.sort(np.concatenate([above, ties])))
+    places = _head(probs, k, 0.0)
+    near = probs if places is None else probs[places]
+    threshold = np.partition(near, near.size - k)[near.size - k]
+    above = np.flatnonzero(near > threshold)
+    ties = np.flatnonzero(near == threshold)[: k - above.size]  # the lower ids
+    kept = np.sort(np.concatenate([above, ties]))
+    return _normalised(row, kept if places is None else places[kept])
+
+
+def _head(probs: FloatArray, count: int, mass: float) -> IntArray | None:
+    """Places (increasing) of the largest probabilities, ties included: at least `count` of them holding more than `mass`.
+
+    None where that would be a good part of the row, or the row is short: then it is as well to sort it all."""
+    if probs.dtype != np.float32 or probs.size < 4096:
+        return None
+    numbers = np.ascontiguousarray(probs)
+    threshold = float(numbers.max())
+    for _ in range(8):
+        threshold /= 16
+        found, held = _core.at_least(numbers, threshold)
+        if found * 4 > probs.size:
+            return None
+        if found >= count and held > mass:
+            return np.flatnonzero(numbers >= np.float32(threshold))
+    return None
+
+
+def _top_p(row: Row, mass: float) -> Row:
+    """The smallest set of likeliest tokens (ties: lower id) that holds at least `mass`."""
+    head = _head(row.probs, 1, mass * (1 + 1e-5))
+    if head is None:
+        return _mass_prefix(row, -row.probs, mass)
+    order = head[np.argsort(-row.probs[head], kind="stable")]
+    return _normalised(row, np.sort(order[: _reach(row.probs[order], mass)]))
 
 
 _HEAD = 512  # sorted first, then eight times as many, …: far cheaper than sorting a vocabulary for the mass that is kept
