@@ -11,6 +11,7 @@ It does not know models, rounds or chance. `residual`, `overlap` and `total_vari
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,4 +1,4 @@
-"""Row helpers of the core against plain numpy in double precision, and the same bits from every instruction set they share a source with."""
+"""Row helpers of the core against plain numpy in double precision."""
 
 from __future__ import annotations
 
