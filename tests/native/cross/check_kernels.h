@@ -17,7 +17,7 @@
 namespace headstart {
 
 // Whoever adds a kernel adds its check.
-static_assert(sizeof(Kernels) == 12 * sizeof(void*), "kKernelChecks must go through every kernel of the table");
+static_assert(sizeof(Kernels) == 15 * sizeof(void*), "kKernelChecks must go through every kernel of the table");
 
 constexpr Type kTypes[] = {Type::F32, Type::F16, Type::BF16, Type::Q8_0, Type::Q4_0, Type::Q4_1, Type::Q5_0, Type::Q5_1, Type::Q4_K, Type::Q5_K, Type::Q6_K};
 
@@ -294,6 +294,45 @@ inline void check_rotate(const Kernels& set, const Kernels& plain, Comparison& c
     }
 }
 
+inline void check_softmax(const Kernels& set, const Kernels& plain, Comparison& c) {
+  Random random(11);
+  for (size_t n : {1, 5, 16, 37, 1024, 3001})
+    for (float temperature : {1.0f, 0.3f, 1e-30f}) {
+      std::vector<float> logits = random.normals(n), got(n), expected(n);
+      for (float& x : logits) x *= 20.0f;
+      if (n > 2) logits[n / 2] = -std::numeric_limits<float>::infinity();
+      const float top = *std::max_element(logits.begin(), logits.end());
+      set.softmax(logits.data(), top, temperature, static_cast<int>(n), got.data());
+      plain.softmax(logits.data(), top, temperature, static_cast<int>(n), expected.data());
+      c.same(got.data(), expected.data(), n);
+    }
+}
+
+inline void check_at_least(const Kernels& set, const Kernels& plain, Comparison& c) {
+  Random random(12);
+  for (size_t n : {1, 5, 16, 37, 1024, 3001})
+    for (float threshold : {-1.0f, 0.0f, 0.5f, 100.0f}) {
+      const std::vector<float> x = random.normals(n);
+      int64_t count = 0, expected_count = 0;
+      const double sum = set.at_least(x.data(), threshold, static_cast<int>(n), &count);
+      const double expected = plain.at_least(x.data(), threshold, static_cast<int>(n), &expected_count);
+      c.same(&sum, &expected, 1);
+      c.same(&count, &expected_count, 1);
+    }
+}
+
+inline void check_residual(const Kernels& set, const Kernels& plain, Comparison& c) {
+  Random random(13);
+  for (size_t n : {1, 5, 16, 37, 1024, 3001}) {
+    const std::vector<float> p = random.normals(n), q = random.normals(n);
+    std::vector<float> got(n), expected(n);
+    const double mass = set.residual(p.data(), q.data(), 0.75f, static_cast<int>(n), got.data());
+    const double expected_mass = plain.residual(p.data(), q.data(), 0.75f, static_cast<int>(n), expected.data());
+    c.same(&mass, &expected_mass, 1);
+    c.same(got.data(), expected.data(), n);
+  }
+}
+
 inline void check_prefetch(const Kernels& set, const Kernels&, Comparison& c) {  // all it may do is nothing
   const std::vector<uint8_t> bytes(4096, 7), before = bytes;
   for (size_t at = 0; at < bytes.size(); at += 64) set.prefetch(bytes.data() + at);
@@ -419,6 +458,9 @@ constexpr KernelCheck kKernelChecks[] = {
     {"rotate", check_rotate},
     {"to_half", check_to_half},
     {"argmax", check_argmax},
+    {"softmax", check_softmax},
+    {"at_least", check_at_least},
+    {"residual", check_residual},
     {"prefetch", check_prefetch},
 };
 
