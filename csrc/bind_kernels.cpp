@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bandwidth.h"
 #include "bind.h"
 #include "half.h"
 #include "pack.h"
@@ -162,6 +163,13 @@ std::vector<int> to_half(const std::string& set, const Row& x) {
   return {halves.begin(), halves.end()};
 }
 
+double bandwidth(int threads, size_t megabytes, int repeats) {
+  if (threads < 1 || threads > 1024 || megabytes < 1 || megabytes > 1 << 20 || repeats < 1)
+    throw std::invalid_argument("`threads` must be from 1 to 1024, `megabytes` from 1 to 1048576 and `repeats` 1 or more");
+  nb::gil_scoped_release release;
+  return read_bandwidth(threads, megabytes << 20, repeats);
+}
+
 int argmax(const std::string& set, const Row& x) {
   if (x.size() == 0) throw std::invalid_argument("`x` must not be empty");
   return kernels_for(set).argmax(x.data(), static_cast<int>(x.size()));
@@ -182,6 +190,7 @@ std::pair<float*, nb::capsule> new_floats(size_t n) {
 }
 
 void bind_kernels(nb::module_& m) {
+  m.def("read_bandwidth", &bandwidth, nb::arg("threads"), nb::arg("megabytes"), nb::arg("repeats"), "Bytes per second that so many threads read from memory, the best of `repeats`.");
   m.def("instruction_sets", &instruction_sets, "Names of the instruction sets that this build holds and this CPU runs, the fastest first.");
   m.def("best_instruction_set", [] { return std::string(kernels_best()->name); }, "The one a model uses unless told otherwise.");
   m.def("type_names", &names_of_types, "Names of the weight types that can be read.");

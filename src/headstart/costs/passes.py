@@ -6,13 +6,13 @@ interquartile range over rounds are reported. It does not know engines: any `Mod
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headstart import _core
 from headstart.errors import OptionError
 from headstart.interfaces import Ask, Cache, Model
 
@@ -93,16 +93,5 @@ def _timed_pass(model: Model, caches: Sequence[Cache], tokens: Sequence[list[int
 
 
 def measure_bandwidth(threads: int, *, megabytes: int = 512, repeats: int = 5) -> float:
-    """Gigabytes per second that `threads` threads together read from memory: the best of `repeats` sums over a large array."""
-    share = np.ones(megabytes * 2**20 // 8 // threads, dtype=np.int64)
-    parts = [share.copy() for _ in range(threads)]
-    best = 0.0
-    for _ in range(repeats):
-        workers = [threading.Thread(target=part.sum) for part in parts]
-        start = time.perf_counter()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - start))
-    return best / 1e9
+    """Gigabytes per second that `threads` threads together read from memory, the best of `repeats`, read as the kernels do."""
+    return _core.read_bandwidth(threads, megabytes, repeats) / 1e9
