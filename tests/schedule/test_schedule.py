@@ -183,7 +183,7 @@ def test_costs_follow_the_clock() -> None:
     running.saw([1], 50.0)
     for _ in range(3):
         running.saw([2], 4.0)
-    assert running.rounds(2, 1) == pytest.approx([2.0, 3.0, 4.0])  # and drafting dearer than measured
+    assert running.rounds(2, 1) == pytest.approx([2.0, 2.0 + 0.2 * 2.5 / 0.65, 4.0])  # drafting is dearer, too
     for _ in range(60):
         running.saw([2, 1], 99.0)  # rounds that are not alike teach nothing
         assert not running.wants_plain(1)

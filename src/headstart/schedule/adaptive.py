@@ -22,6 +22,7 @@ from headstart.schedule.running import RunningAcceptance, RunningCosts
 
 __all__ = ["AdaptiveSchedule", "ScheduleReport"]
 
+_HOPED = 0.9  # the acceptance that decides whether a drafter is worth its reading of the prompt
 _STALE = 0.5  # what earlier rounds still count when drafting is tried again
 
 
@@ -70,20 +71,14 @@ class AdaptiveSchedule:
         self._opened = False
         self._off = False  # drafting did not pay when last looked at
         self._pause = 0  # plain rounds left before it is tried again
+        self._asked = False  # the drafter was called for the round under way
         self._rounds_drafted = self._rounds_plain = 0
 
     def length(self, room: int, batch: int) -> int:
         """Tokens to draft in the next round, at most `room`; 0: a plain round."""
-        most = min(room, self._longest)
-        if most < 1:
-            return 0
-        seconds = self._costs.rounds(self._longest, batch)
-        if not self._may_pay(seconds, room) or self._costs.wants_plain(batch):
-            return 0
-        best = self._best(seconds, most)
-        if self._gain(seconds, best) > 1.0:
-            return best
-        return best if self._off and self._pause == 0 else self._turned_off(seconds, best)
+        wanted = self._wanted(room, batch)
+        self._asked = wanted > 0
+        return wanted
 
     def saw(self, done: Round, *, drafted: Sequence[int], seconds: float) -> None:
         """A round of this sequence is over. `drafted`: what each sequence of the pass drafted; `seconds`: what it took."""
@@ -93,6 +88,9 @@ class AdaptiveSchedule:
         if not done.draft:
             self._rounds_plain += 1
             self._pause = max(0, self._pause - 1)
+            if self._off and self._asked:  # it had nothing to offer, and looking has its price too
+                looked = self._costs.measured.draft(1) / self._costs.measured.plain
+                self._pause = max(self._shortest_pause, ceil(looked / self._tries_cost))
             return
         self._rounds_drafted += 1
         self._opened = True
@@ -126,6 +124,18 @@ class AdaptiveSchedule:
             plain_seconds=seconds[0],
         )
 
+    def _wanted(self, room: int, batch: int) -> int:
+        most = min(room, self._longest)
+        if most < 1:
+            return 0
+        seconds = self._costs.rounds(self._longest, batch)
+        if not self._may_pay(seconds, room) or self._costs.wants_plain(batch):
+            return 0
+        best = self._best(seconds, most)
+        if self._gain(seconds, best) > 1.0:
+            return best
+        return best if self._off and self._pause == 0 else self._turned_off(seconds, best)
+
     def _may_pay(self, seconds: list[float], room: int) -> bool:
         """Whether drafting can be worth it at all: never where it loses with every token kept, and not where the drafter would
         first read the prompt for longer than it could then save."""
@@ -133,9 +143,9 @@ class AdaptiveSchedule:
             return False
         if self._opened:
             return True
-        gain = self._gain(seconds, self._best(seconds, min(room, self._longest)))
-        saved = room * seconds[0] * (1.0 - 1.0 / gain) if gain > 1.0 else 0.0
-        return saved > self._costs.measured.open_per_token * self._num_prompt
+        most = min(room, self._longest)
+        gain = max(sum(_HOPED**j for j in range(n + 1)) * seconds[0] / seconds[n] for n in range(1, most + 1))
+        return room * seconds[0] * (1.0 - 1.0 / gain) > self._costs.measured.open_per_token * self._num_prompt
 
     def _best(self, seconds: list[float], most: int) -> int:
         """The length from 1 to `most` with the most expected tokens a second; ties go to the shorter."""

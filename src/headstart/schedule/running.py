@@ -18,7 +18,7 @@ class RunningAcceptance:
     """P(kept to j tokens or more), from the rounds so far: a share by position, pulled to the share over all positions, which is
     pulled to a first guess; older rounds count less."""
 
-    def __init__(self, longest: int, *, guess: float = 0.7, weight: float = 2.0, decay: float = 0.95) -> None:
+    def __init__(self, longest: int, *, guess: float = 0.6, weight: float = 1.0, decay: float = 0.95) -> None:
         """`guess` counts as `weight` observations; each further round makes older ones count `decay` times as much."""
         self._guess, self._weight, self._decay = guess, weight, decay
         self._tried, self._kept = [0.0] * longest, [0.0] * longest
@@ -48,6 +48,7 @@ class RunningAcceptance:
 
 _KEPT_TIMINGS = 15  # of each kind of round; enough for a median, few enough to follow a growing context
 _ENOUGH_TIMINGS = 3
+_TRUST = 0.25  # of a plain round: what the measured curve's extra cost of a draft counts against the timed one
 _PLAIN_EVERY = 64  # rounds between two plain ones where every round drafts: without them a slow machine looks like a dear draft
 
 
@@ -72,9 +73,12 @@ class RunningCosts:
         if 0 not in usual:  # nothing to compare with yet
             return predicted
         plain = usual[0]
-        more = [(usual[n] - plain) / max(predicted[n] - predicted[0], 1e-9) for n in usual if 0 < n < len(predicted)]
-        # Lengths not timed yet cost more than plain by as much more as the others were found to.
-        factor = max(0.0, median(more)) if more else plain / predicted[0]
+        # Lengths not timed yet cost more than plain by as much more as the others were found to; a small difference of two noisy
+        # medians is believed little, the plain rounds' own slowness until then.
+        timed = [n for n in usual if 0 < n < len(predicted)]
+        trust = _TRUST * predicted[0]
+        found = sum(usual[n] - plain for n in timed) + trust * plain / predicted[0]
+        factor = max(0.0, found / (sum(predicted[n] - predicted[0] for n in timed) + trust))
         return [usual.get(n, plain + factor * (seconds - predicted[0])) for n, seconds in enumerate(predicted)]
 
     def wants_plain(self, batch: int) -> bool:
