@@ -78,15 +78,15 @@ Result dequantize(const std::string& name, nb::bytes data, int k) {
 struct Activations {
   Aligned<float> x, scale, sum;
   Aligned<int8_t> q;
-  Aligned<int32_t> half_sum;
+  Aligned<int32_t> minus_half_sum;
   Acts acts;
 
   Activations(const Kernels& kernels, const Rows& rows, bool quantized)
-      : x(rows.size()), scale(rows.size() / kGroup + 1), sum(rows.size() / kGroup + 1), q(rows.size()), half_sum(rows.size() / 16 + 1) {
+      : x(rows.size()), scale(rows.size() / kGroup + 1), sum(rows.size() / kGroup + 1), q(rows.size()), minus_half_sum(rows.size() / 16 + 1) {
     const int k = static_cast<int>(rows.shape(1));
     if (quantized && k % kGroup != 0) throw std::invalid_argument("`x` must have a multiple of 32 columns, got " + std::to_string(k));
     std::memcpy(x.data(), rows.data(), rows.size() * sizeof(float));
-    acts = {k, x.data(), q.data(), scale.data(), sum.data(), half_sum.data()};
+    acts = {k, x.data(), q.data(), scale.data(), sum.data(), minus_half_sum.data()};
     if (quantized)
       for (size_t row = 0; row < rows.shape(0); row++) kernels.quantize(acts, static_cast<int>(row), 0, k);
   }

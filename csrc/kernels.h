@@ -30,7 +30,7 @@ struct Acts {
   int8_t* q = nullptr;           // [rows, k]
   float* scale = nullptr;        // [rows, k/32]
   float* sum = nullptr;          // [rows, k/32] scale · Σ q
-  int32_t* half_sum = nullptr;   // [rows, k/16] Σ q of each half group
+  int32_t* minus_half_sum = nullptr;   // [rows, k/16] −Σ q of each half group
 };
 
 // What a row may see: slots `first` of its Attention … chain − 1, in order of position, then those of `tail`, in order of position.
@@ -59,7 +59,7 @@ struct Kernels {
   const char* name;
   // out[r·stride + o] = Σ_i w[o, i]·a[r, i] for the outputs of tiles first … last − 1
   void (*matmul)(const Matrix& w, const Acts& a, int rows, int first, int last, float* out, size_t stride);
-  // Fill q, scale, sum and half_sum of one row for inputs first … last − 1 (multiples of 32)
+  // Fill q, scale, sum and minus_half_sum of one row for inputs first … last − 1 (multiples of 32)
   void (*quantize)(const Acts& a, int row, int first, int last);
   // out = x / rms(x) · weight, [n]
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);

@@ -42,12 +42,12 @@ void copy_row(const Acts& from, int row, const Acts& to, int to_row) {
   std::memcpy(to.q + t * k, from.q + f * k, k);
   std::memcpy(to.scale + t * groups, from.scale + f * groups, groups * sizeof(float));
   std::memcpy(to.sum + t * groups, from.sum + f * groups, groups * sizeof(float));
-  std::memcpy(to.half_sum + 2 * t * groups, from.half_sum + 2 * f * groups, 2 * groups * sizeof(int32_t));
+  std::memcpy(to.minus_half_sum + 2 * t * groups, from.minus_half_sum + 2 * f * groups, 2 * groups * sizeof(int32_t));
 }
 
 Acts rows_from(const Acts& a, int row) {
   const size_t k = static_cast<size_t>(a.k), groups = k / kGroup, r = static_cast<size_t>(row);
-  return {a.k, a.x + r * k, a.q + r * k, a.scale + r * groups, a.sum + r * groups, a.half_sum + 2 * r * groups};
+  return {a.k, a.x + r * k, a.q + r * k, a.scale + r * groups, a.sum + r * groups, a.minus_half_sum + 2 * r * groups};
 }
 
 }  // namespace

@@ -55,10 +55,10 @@ class Buffer {  // grows, never shrinks, 64-byte aligned
 struct ActsBuffer {
   Buffer<float> x, scale, sum;
   Buffer<int8_t> q;
-  Buffer<int32_t> half_sum;
+  Buffer<int32_t> minus_half_sum;
   Acts acts(size_t rows, int k) {
     const size_t n = rows * static_cast<size_t>(k), groups = n / kGroup;
-    return {k, x.get(n), q.get(n), scale.get(groups), sum.get(groups), half_sum.get(2 * groups)};
+    return {k, x.get(n), q.get(n), scale.get(groups), sum.get(groups), minus_half_sum.get(2 * groups)};
   }
 };
 

@@ -100,11 +100,11 @@ inline std::vector<uint8_t> random_rows(Type type, int n, int k, Random& random)
 struct Activations {
   std::vector<float> x, scale, sum;
   std::vector<int8_t> q;
-  std::vector<int32_t> half_sum;
+  std::vector<int32_t> minus_half_sum;
   Acts acts;
 
-  Activations(std::vector<float> values, int k) : x(std::move(values)), scale(x.size() / kGroup + 1), sum(scale.size()), q(x.size()), half_sum(2 * scale.size()) {
-    acts = {k, x.data(), q.data(), scale.data(), sum.data(), half_sum.data()};
+  Activations(std::vector<float> values, int k) : x(std::move(values)), scale(x.size() / kGroup + 1), sum(scale.size()), q(x.size()), minus_half_sum(2 * scale.size()) {
+    acts = {k, x.data(), q.data(), scale.data(), sum.data(), minus_half_sum.data()};
   }
   void quantize(const Kernels& kernels) {
     if (acts.k % kGroup) return;
@@ -149,7 +149,7 @@ inline void check_matmul(const Kernels& set, const Kernels& plain, Comparison& c
       std::vector<float> alone;
       for (int row = 0; row < most; row++) {
         const size_t at = static_cast<size_t>(row) * static_cast<size_t>(k), group = at / kGroup;
-        const std::vector<float> one = product(plain, w, {k, a.x.data() + at, a.q.data() + at, a.scale.data() + group, a.sum.data() + group, a.half_sum.data() + 2 * group}, 1);
+        const std::vector<float> one = product(plain, w, {k, a.x.data() + at, a.q.data() + at, a.scale.data() + group, a.sum.data() + group, a.minus_half_sum.data() + 2 * group}, 1);
         alone.insert(alone.end(), one.begin(), one.end());
       }
       for (int rows = 1; rows <= most; rows++) c.same(product(set, w, a.acts, rows).data(), alone.data(), static_cast<size_t>(rows * n));
@@ -207,7 +207,7 @@ inline void check_quantize(const Kernels& set, const Kernels& plain, Comparison&
   c.same(got.q.data(), expected.q.data(), got.q.size());
   c.same(got.scale.data(), expected.scale.data(), groups);
   c.same(got.sum.data(), expected.sum.data(), groups);
-  c.same(got.half_sum.data(), expected.half_sum.data(), 2 * groups);
+  c.same(got.minus_half_sum.data(), expected.minus_half_sum.data(), 2 * groups);
 }
 
 inline void check_rms_norm(const Kernels& set, const Kernels& plain, Comparison& c) {

@@ -72,7 +72,7 @@ const std::vector<std::pair<const char*, std::function<void(Kernels&)>>> kTwins 
     {"quantize", [](Kernels& k) {
        k.quantize = [](const Acts& a, int row, int first, int last) {
          kernels_portable()->quantize(a, row, first, last);
-         if (row == 8) a.half_sum[2 * (size_t(row) * size_t(a.k) + size_t(last)) / kGroup - 1]++;
+         if (row == 8) a.minus_half_sum[2 * (size_t(row) * size_t(a.k) + size_t(last)) / kGroup - 1]++;
        };
      }},
     {"rms_norm", [](Kernels& k) {
