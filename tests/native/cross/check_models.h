@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check_kernels.h"
+#include "gguf.h"
 #include "model.h"
 
 namespace headstart {
@@ -30,7 +31,7 @@ inline Tokens chosen(const Tokens& from, const Tokens& indices) {
 // A model that runs on one instruction set.
 class Scorer {
  public:
-  Scorer(const char* path, int threads, const Kernels& kernels) : model_(Model::load(path, threads, &kernels, 0, nullptr)) {}
+  Scorer(const char* path, int threads, const Kernels& kernels) : model_(Model::load(std::make_shared<GgufFile>(path), threads, &kernels, 0, false, nullptr)) {}
 
   Tokens tokens(int count, uint32_t seed) const {
     Random random(seed);
