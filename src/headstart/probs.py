@@ -72,6 +72,8 @@ def overlap(target: Row | ArrayLike, draft: Row | ArrayLike) -> float:
     """Σ min(p, q) = 1 − TV(p, q): the chance that the token rule accepts a token drawn from q."""
     p, q = as_row(target), as_row(draft)
     _same_vocabulary(p, q)
+    if p.ids is None and q.ids is None and p.probs.dtype == np.float32:
+        return min(1.0, max(0.0, 1.0 - _excess(p, q, 1.0)[1]))
     # Only tokens both rows list can contribute: walk the smaller support.
     small, large = (p, q) if p.probs.size <= q.probs.size else (q, p)
     return min(1.0, float(np.minimum(small.probs, large.at(small.ids)).sum(dtype=np.float64)))

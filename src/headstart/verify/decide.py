@@ -40,8 +40,10 @@ def decide(
         return _walk(rows, draft, draws, position)
     if draft.parents is not None:
         return _descend(rule, rows, draft, draws, position)
+    if not len(draft):  # nothing to judge: a plain step
+        return Decision(node=0, num_accepted=0, token=draws.draw(rows[0], position))
     outcomes = rule.outcome_probs(rows, draft)
-    kept = draws.draw(Row(outcomes, None, outcomes.size), position) if len(draft) else 0
+    kept = draws.draw(Row(outcomes, None, outcomes.size), position)
     return Decision(node=kept, num_accepted=kept, token=draws.draw(rule.next_probs(rows, draft, kept), position + kept))
 
 
