@@ -87,6 +87,16 @@ def test_lengths_take_turns() -> None:
     assert rounds[:9] == [[1, 1], [2, 2], [5, 5]] * 3
 
 
+def test_patience_ends_a_measurement(monkeypatch) -> None:
+    """After so many seconds no further repeat begins, whatever was asked for; one repeat is always made."""
+    watch = Watch()
+    monkeypatch.setattr("headstart.decode.perf_counter", watch)
+    slow = Slow(100.0, 0.0, watch)
+    found = measure_rounds(slow, NGramDrafter(VOCAB), (2,), context=60, repeats=50, clock=watch, patience=1.0)
+    assert found.costs.score(1) == 100.0
+    assert len(slow.passes) < 20
+
+
 def test_no_drafter_and_short_contexts() -> None:
     """Plain rounds cost their overhead; a short context is begun again when it is full, one too short is refused."""
     assert measure_rounds(random_model(1, VOCAB), NoDrafter(), (2,), context=9, repeats=2).costs.draft.tokens == (0,)

@@ -17,6 +17,7 @@ from headstart.schedule import AdaptiveSchedule, RoundCosts, RunningCosts
 
 __all__ = ["Pacer"]
 
+_PATIENCE = 2.0  # seconds; on a busy machine fewer rounds must do
 _REPEATS = 3  # the rounds that are run correct what so few could get wrong
 
 
@@ -56,6 +57,7 @@ class Pacer:
             self._model,
             self._drafter,
             repeats=_REPEATS,
+            patience=_PATIENCE,
             rule=rule,
             sampling=Sampling(temperature=0.0 if greedy else 1.0),
             vocab_size=self._vocab_size,

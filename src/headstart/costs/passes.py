@@ -6,6 +6,7 @@ interquartile range over rounds are reported. It does not know engines: any `Mod
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def measure_passes(
     repeats: int = 9,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
+    patience: float = math.inf,  # seconds after which no further repeat begins; one is always made
     progress: Callable[[str, float | None], None] | None = None,
 ) -> PassCosts:
     """Time passes of `ks` tokens for each of `batch` sequences, all logits read back. 1 is always among them.
@@ -63,6 +65,7 @@ def measure_passes(
     for cache in caches:
         model.score([Ask(cache=cache, tokens=rng.integers(0, model.vocab_size, context).tolist(), num_logits=0)])
     times: dict[int, list[float]] = {k: [] for k in lengths}
+    begun = clock()
     for repeat in range(-1, repeats):  # the first round warms up and is not counted
         for k in lengths:
             tokens = rng.integers(0, model.vocab_size, (batch, k)).tolist()
@@ -71,6 +74,8 @@ def measure_passes(
                 times[k].append(elapsed)
         if progress:
             progress("timing passes", (repeat + 1) / repeats)
+        if repeat >= 0 and clock() - begun > patience:
+            break
     quartiles = {k: np.percentile(np.array(values) * 1e3, [25, 50, 75]) for k, values in times.items()}
     return PassCosts(
         context=context,

@@ -8,6 +8,7 @@ apart, unbent.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,6 +87,7 @@ def measure_rounds(
     vocab_size: int | None = None,  # tokens the rows are over, where fewer than the model's
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
+    patience: float = math.inf,  # seconds after which no further repeat begins, for rounds and passes each; one is always made
     progress: Callable[[str, float | None], None] | None = None,
 ) -> MeasuredRounds:
     """Time rounds of `batch` sequences that draft each of `gammas` tokens, after about `context` tokens.
@@ -100,11 +102,11 @@ def measure_rounds(
     own = sampling or Sampling()
     width = min(vocab_size or model.vocab_size, model.vocab_size)
     bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed)
-    parts = bench.run([0, *lengths], repeats, progress)
+    parts = bench.run([0, *lengths], repeats, clock, patience, progress)
     # The bent text is over; the target's own passes are timed as they are.
     points = [1, *(1 + n for n in lengths), *(k for k in _LARGER_PASSES if batch == 1 and context + k <= model.context_limit)]
     passes = measure_passes(
-        model, points, context=context, batch=batch, repeats=repeats, seed=seed, clock=clock, progress=progress
+        model, points, context=context, batch=batch, repeats=repeats, seed=seed, clock=clock, patience=patience, progress=progress
     )
     score = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.milliseconds.items()}
     draft = {0: 0.0} | {n: float(np.median(seen)) for n, seen in parts["draft"].items() if n and seen}
@@ -145,10 +147,16 @@ class _Bench:
         self._requests: list[Request] = []
 
     def run(
-        self, lengths: Sequence[int], repeats: int, progress: Callable[[str, float | None], None] | None
+        self,
+        lengths: Sequence[int],
+        repeats: int,
+        clock: Callable[[], float],
+        patience: float,
+        progress: Callable[[str, float | None], None] | None,
     ) -> dict[str, dict[int, list[float]]]:
         """part → length → seconds of each counted round. A round whose drafts came out shorter than asked is not counted."""
         seen: dict[str, dict[int, list[float]]] = {part: {n: [] for n in lengths} for part in ("draft", "score", "overhead")}
+        begun = clock()
         for repeat in range(-1, repeats):  # the first round of each length warms up
             for n in lengths:
                 spent, drafted = self._round(n)
@@ -157,6 +165,8 @@ class _Bench:
                         seen[part][n].append(seconds)
             if progress:
                 progress("timing rounds", (repeat + 1) / repeats)
+            if repeat >= 0 and clock() - begun > patience:
+                break
         for request in self._requests:
             request.close()
         return seen
