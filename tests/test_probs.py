@@ -84,7 +84,7 @@ def test_processing_is_its_definition(case, ends, single) -> None:
 @settings(max_examples=200, deadline=None)
 @given(case=cases(), ends=st.sets(st.integers(0, 0), max_size=1))
 def test_reported_logprobs_are_their_definition(case, ends) -> None:
-    """After bias, bans, minimum length and penalties; before temperature and truncation."""
+    """After bias, bans, minimum length and penalties; before temperature and truncation. `law` is the same as a row."""
     logits, sampling, history, num_prompt = case
     wanted = slow_logits(logits, sampling, history, num_prompt, ends)
     got = biased_logits(np.array(logits), sampling, history, num_prompt=num_prompt, end_ids=ends)
@@ -94,6 +94,8 @@ def test_reported_logprobs_are_their_definition(case, ends) -> None:
     assert processor.logprobs(history, np.array(logits)) == pytest.approx(
         slow_logprobs(logits, sampling, history, num_prompt, ends), abs=1e-12
     )
+    law = processor.law(history, np.array(logits)).to_array()
+    assert law == pytest.approx(np.exp(processor.logprobs(history, np.array(logits))), abs=1e-12)
 
 
 def test_ties_go_to_the_lower_id() -> None:

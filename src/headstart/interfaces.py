@@ -72,8 +72,8 @@ class Processor(Protocol):
     def row(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after `history` (prompt + output so far). `logits` is [vocab] and is not changed. Raises RowError."""
 
-    def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
-        """[vocab] log-probabilities after bias, bans and penalties, before temperature and truncation."""
+    def law(self, history: Sequence[int], logits: FloatArray) -> Row:
+        """The row after bias, bans and penalties, before temperature and truncation: what greedy children are chosen by."""
 
 
 class Draws(Protocol):

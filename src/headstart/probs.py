@@ -171,6 +171,12 @@ class SamplingProcessor:
         """See `process`."""
         return process(self.fitted(logits), self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
 
+    def law(self, history: Sequence[int], logits: FloatArray) -> Row:
+        """The row after bias, bans and penalties, before temperature and truncation."""
+        values = self.fitted(_floats(logits))
+        values = biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
+        return _softmax_row(values, float(values[_best(values)]), 1.0)
+
     def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
         """[vocab] reported log-probabilities: after bias, bans and penalties, before temperature and truncation."""
         values = self.fitted(logits)

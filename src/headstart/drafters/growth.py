@@ -35,9 +35,7 @@ def source(processor: Processor, history: Sequence[int], logits: FloatArray) -> 
     None for a row nothing can be drawn from."""
     try:
         row = processor.row(history, logits)
-        if not row.is_point:
-            return Source(row, True)
-        return Source(Row(np.exp(processor.logprobs(history, logits)), None, row.vocab_size), False)
+        return Source(processor.law(history, logits), False) if row.is_point else Source(row, True)
     except RowError:
         return None
 
@@ -55,14 +53,14 @@ def drawn_children(row: Row, count: int, draws: Draws, position: int) -> list[tu
 
 def likeliest(row: Row, count: int) -> list[tuple[int, float]]:
     """The `count` likeliest tokens with their log-probabilities, likeliest first, of equals the lower id; none without mass."""
-    probs = row.probs
-    count = min(count, int(np.count_nonzero(probs)))
-    if count == 0:
-        return []
-    reach = np.partition(probs, probs.size - count)[probs.size - count]
-    near = np.flatnonzero(probs >= reach)
-    best = near[np.argsort(-probs[near], kind="stable")[:count]]
-    return [(row.token(int(place)), min(0.0, float(np.log(probs[place])))) for place in best]
+    left, best = row.probs.copy(), []
+    for _ in range(min(count, left.size)):  # a few looks at the row are cheaper than one partition of it
+        place = int(left.argmax())
+        if left[place] <= 0:
+            break
+        best.append((row.token(place), min(0.0, float(np.log(left[place])))))
+        left[place] = 0
+    return best
 
 
 @final
