@@ -18,8 +18,10 @@ def test_width_by_depth() -> None:
     """4x3: at most 4 nodes at each of 3 depths, 12 in all; anything else is refused with an example."""
     shape = Shape.parse("4x3")
     assert (shape.width, shape.depth, shape.nodes, shape.paths, str(shape)) == (4, 3, 12, None, "4x3")
-    for wrong in ("4", "x3", "0x3", "4x0", "4X3", "4x3x2", "-1x2", " 4x3", "99999x1", ""):
-        with pytest.raises(OptionError, match="`tree` must be WIDTHxDEPTH such as 4x3, or none, got"):
+    limited = Shape.parse("4x6:8")
+    assert (limited.width, limited.depth, limited.nodes, str(limited)) == (4, 6, 8, "4x6:8")
+    for wrong in ("4x3:0", "4x3:", "4", "x3", "0x3", "4x0", "4X3", "4x3x2", "-1x2", " 4x3", "99999x1", ""):
+        with pytest.raises(OptionError, match="`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES or none, got"):
             Shape.parse(wrong)
 
 

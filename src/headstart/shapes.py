@@ -23,7 +23,8 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Room for a tree: so many nodes at one depth, so many depths, so many nodes in all. With `paths`, one tree exactly.
+    """Room for a tree: how many nodes of a depth are grown further, with as many children at most, how many depths, how many
+    nodes in all. With `paths`, one tree exactly.
 
     A path names a node by ranks: (1, 0) is the likeliest child of the second likeliest first token. The paths of a shape stand in
     order of depth, and whatever one of them hangs from is among them."""
@@ -51,12 +52,12 @@ class Shape:
 
     @staticmethod
     def parse(text: str) -> Shape:
-        """A shape from WIDTHxDEPTH: at most WIDTH nodes at each of DEPTH depths. Raises OptionError for anything else."""
-        found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", text)
+        """A shape from WIDTHxDEPTH, of WIDTH·DEPTH nodes, or from WIDTHxDEPTH:NODES. Raises OptionError for anything else."""
+        found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})(?::([1-9]\d{0,3}))?", text)
         if not found:
-            raise OptionError(f"`tree` must be WIDTHxDEPTH such as 4x3, or none, got {text!r}")
-        width, depth = map(int, found.groups())
-        return Shape(width=width, depth=depth, nodes=width * depth)
+            raise OptionError(f"`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES or none, got {text!r}")
+        width, depth = int(found[1]), int(found[2])
+        return Shape(width=width, depth=depth, nodes=int(found[3] or width * depth))
 
     @staticmethod
     def of_paths(paths: Iterable[Sequence[int]]) -> Shape:
@@ -107,7 +108,9 @@ class Shape:
         return str(self) if self.paths is None else [list(path) for path in self.paths]
 
     def __str__(self) -> str:
-        return f"{self.width}x{self.depth}" if self.paths is None else f"of {self.nodes} nodes"
+        if self.paths is not None:
+            return f"of {self.nodes} nodes"
+        return f"{self.width}x{self.depth}" + ("" if self.nodes == self.width * self.depth else f":{self.nodes}")
 
 
 class BestTree(NamedTuple):

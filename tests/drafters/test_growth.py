@@ -66,7 +66,7 @@ def best_nodes(chain, shape: Shape) -> float:
     return sum(sorted((score for _, score in layers if score > 0), reverse=True)[: shape.nodes])
 
 
-@pytest.mark.parametrize("size", ["1x3", "2x2", "3x2", "2x4", "4x1"])
+@pytest.mark.parametrize("size", ["1x3", "2x2", "3x2", "2x4", "4x1", "3x4:4", "2x5:6", "4x2:12"])
 def test_chosen_children_are_eagle_2s(size) -> None:
     """The tree holds the best nodes of all that were expanded: as much probability as the definition gives, in as many nodes."""
     for chain in [*chains(20), *chains(6, zeros=0.4)]:
@@ -90,7 +90,7 @@ def test_ties_go_to_parents() -> None:
     assert all(even.parent(node) < node for node in range(1, 5)), "built at all: whatever a node hangs from is there"
 
 
-@pytest.mark.parametrize("size", ["1x3", "2x2", "3x2", "4x3"])
+@pytest.mark.parametrize("size", ["1x3", "2x2", "3x2", "4x3", "3x4:4", "3x6:7"])
 def test_drawn_trees_keep_to_their_shape(size) -> None:
     """At most so many nodes at each depth and in all; every row is the one drawn from; siblings come from one row."""
     shape = Shape.parse(size)
@@ -99,7 +99,8 @@ def test_drawn_trees_keep_to_their_shape(size) -> None:
         depths = [len(tree.path(node)) for node in range(1, len(tree) + 1)]
         assert len(tree) <= shape.nodes
         assert max(depths.count(depth) for depth in set(depths)) <= shape.width
-        assert max(depths) == shape.depth
+        assert max(depths) <= shape.depth
+        assert len(tree) == shape.nodes or min(chain(tree.path_tokens(node)).to_array().min() for node in range(len(tree))) == 0
         for node in range(len(tree) + 1):
             left = chain(tree.path_tokens(node))
             for child in tree.children(node):
@@ -117,6 +118,8 @@ def test_the_shape_of_a_drawn_tree_does_not_hang_on_its_newest_tokens() -> None:
 def test_an_unsure_draft_branches_and_a_sure_one_goes_deep() -> None:
     """Nodes go where they may be reached: two first children for a flat row, one for a peaked one followed by a flat one."""
     flat, sure = Row.dense([0.25] * 4), Row.dense([0.97, 0.01, 0.01, 0.01])
+    assert grown(lambda path: sure, Shape(width=3, depth=4, nodes=4), drawn=True).parents is None
+    assert len(grown(lambda path: flat, Shape(width=3, depth=4, nodes=4), drawn=True).children(0)) > 1
     two = grown(lambda path: flat, Shape(width=2, depth=2, nodes=4), drawn=True)
     assert len(two.children(0)) == 2
     deep = grown(lambda path: sure, Shape(width=2, depth=2, nodes=4), drawn=True)

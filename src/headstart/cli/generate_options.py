@@ -68,8 +68,8 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--tree",
             default="none",
             show_default=True,
-            metavar="WIDTHxDEPTH|none",
-            help="Draft trees instead of chains, e.g. 4x3: at most 4 nodes at each of 3 depths.",
+            metavar="WIDTHxDEPTH[:NODES]|none",
+            help="Draft trees instead of chains: 4x3 has up to 12 tokens, 3 deep; 4x6:8 up to 8, 6 deep.",
         ),
         click.option(
             "--rule",

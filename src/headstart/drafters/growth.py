@@ -8,6 +8,7 @@ where rows come from.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
@@ -75,7 +76,7 @@ class Growth:
         self._parents: list[int] = []
         self._scores = [0.0]  # [nodes + 1]: log of the chance of being reached, as far as the draft can tell
         self._ranks: list[tuple[int, ...]] = [()]  # [nodes + 1]: the place in a fixed shape
-        self._room = shape.nodes
+        self._fixed: set[int] = set()  # nodes that were drawn, and what they hang from: they stay
         self._depth = 0
         self.frontier = [0]  # nodes, numbered as in `Draft`, that may get children next
 
@@ -102,10 +103,7 @@ class Growth:
         alive = [(node, each) for node, each in zip(self.frontier, sources, strict=True) if each is not None]
         grown = self._grow_best(alive) if self._shape.paths is None else self._grow_fixed(alive)
         self._depth += 1
-        self._room -= len(grown)
-        self.frontier = grown if self._depth < self._shape.depth and self._room > 0 else []
-        if self._shape.paths is not None:
-            self.frontier = [node for node in self.frontier if self._ranks[node] in self._shape.ranks]
+        self.frontier = self._worth_growing(grown) if self._depth < self._shape.depth else []
 
     def draft(self) -> Draft:
         """The tree; of chosen nodes the best by score, ties towards parents, so that what they hang from comes along."""
@@ -113,7 +111,7 @@ class Growth:
         full = Draft(tokens=tuple(self._tokens), rows=tuple(self._rows), parents=parents)
         if len(full) <= self._shape.nodes:
             return full
-        keep = {each for node in range(1, len(full) + 1) if not self._rows[node - 1].is_point for each in self.path(node)}
+        keep = set(self._fixed)
         for node in sorted(range(1, len(full) + 1), key=lambda node: (-self._scores[node], node)):
             if len(keep) >= self._shape.nodes:
                 break
@@ -122,20 +120,55 @@ class Growth:
 
     def _grow_best(self, alive: Sequence[tuple[int, Source]]) -> list[int]:
         """Children where the best of the next depth are to be expected; those that may be expanded in turn come back."""
-        width = min(self._shape.width, self._room)
         ranked = {node: likeliest(each.row, self._shape.width) for node, each in alive}
         hopes = {node: _hopes(ranked[node], each.drawn) for node, each in alive}
         every = [(self._scores[node] + hope, node, rank) for node in hopes for rank, hope in enumerate(hopes[node])]
-        best = {(node, rank) for _, node, rank in sorted(every, key=lambda each: -each[0])[:width]}
+        best = sorted(every, key=lambda each: -each[0])[: self._shape.width]
+        drawn = {node for node, each in alive if each.drawn}
+        allowed = self._allowed({node: hopes[node] for node in hopes if node in drawn})
+        counts = {node: 0 for node, _ in alive}
+        for _, node, _ in [each for each in best if each[1] in drawn][:allowed]:
+            counts[node] += 1
         grown: list[int] = []
         for node, each in alive:
             if each.drawn:
-                count = sum((node, rank) in best for rank in range(len(ranked[node])))
-                grown += self._draw(node, each.row, range(count), hopes[node])
+                grown += self._draw(node, each.row, range(counts[node]), hopes[node])
             else:
-                chosen = [(rank, self._choose(node, each.row, rank, *ranked[node][rank])) for rank in range(len(ranked[node]))]
-                grown += [child for rank, child in chosen if (node, rank) in best]
+                chosen = [self._choose(node, each.row, rank, *pair) for rank, pair in enumerate(ranked[node])]
+                grown += [chosen[rank] for _, parent, rank in best if parent == node]
         return grown
+
+    def _allowed(self, hopes: dict[int, list[float]]) -> int:
+        """How many children to draw at this depth: as many as the best tree in the room left has there, were later rows alike."""
+        needed = self._fixed.union(*(self.path(node) for node in hopes))
+        room = self._shape.nodes - len(needed)
+        if room >= self._shape.width * (self._shape.depth - self._depth):
+            return self._shape.width  # room for all
+        later = [float(np.mean(ranks)) for ranks in zip(*hopes.values(), strict=False)]
+        # Best first: (−score, depths further down, score of the parent, hopes at the parent, rank).
+        heap = [(-(self._scores[node] + ranks[0]), 0, self._scores[node], ranks, 0) for node, ranks in hopes.items()]
+        heapq.heapify(heap)
+        count = 0
+        for _ in range(room):
+            if not heap:
+                break
+            score, down, parent, ranks, rank = heapq.heappop(heap)
+            count += down == 0
+            if rank + 1 < len(ranks):
+                heapq.heappush(heap, (-(parent + ranks[rank + 1]), down, parent, ranks, rank + 1))
+            if self._depth + down + 1 < self._shape.depth:
+                heapq.heappush(heap, (score - later[0], down + 1, -score, later, 0))
+        return count
+
+    def _worth_growing(self, grown: Sequence[int]) -> list[int]:
+        """Those whose children could still be in the tree."""
+        if self._shape.paths is not None:
+            return [node for node in grown if self._ranks[node] in self._shape.ranks]
+        nodes = self._shape.nodes
+        if len(self._fixed) >= nodes:
+            return []
+        least = sorted(self._scores[1:], reverse=True)[nodes - 1] if len(self._tokens) >= nodes else -np.inf
+        return [node for node in grown if self._scores[node] >= least or node in self._fixed]
 
     def _grow_fixed(self, alive: Sequence[tuple[int, Source]]) -> list[int]:
         """The children that the shape gives each node."""
@@ -152,7 +185,10 @@ class Growth:
     def _draw(self, node: int, row: Row, ranks: Sequence[int], hopes: Sequence[float]) -> list[int]:
         children = drawn_children(row, len(ranks), self._draws, self._position + self._depth)
         # Where the row lists fewer tokens than asked for, there are fewer children.
-        return [self._add(node, token, own, hope, rank) for rank, hope, (own, token) in zip(ranks, hopes, children, strict=False)]
+        drawn = zip(ranks, hopes, children, strict=False)
+        added = [self._add(node, token, own, hope, rank) for rank, hope, (own, token) in drawn]
+        self._fixed.update(*(self.path(child) for child in added))
+        return added
 
     def _choose(self, node: int, row: Row, rank: int, token: int, log: float) -> int:
         return self._add(node, token, Row.point(token, row.vocab_size), log, rank)
