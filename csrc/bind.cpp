@@ -137,6 +137,17 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
   return out;
 }
 
+// Rows of one of the model's two vocabulary matrices. Files are mapped and read only: no lock is needed.
+template <void (Model::*Read)(const std::vector<int32_t>&, float*) const>
+nb::object vocabulary_rows(const SharedModel& shared, nb::handle tokens) {
+  const std::vector<int32_t> ids = integers(tokens, "tokens");
+  float* data = nullptr;
+  nb::object rows = new_array({ids.size(), size_t(shared.model->config().hidden)}, data);
+  nb::gil_scoped_release release;
+  ((*shared.model).*Read)(ids, data);
+  return rows;
+}
+
 void bind_cache(nb::module_& m) {
   nb::class_<SharedCache>(m, "Cache", "What one sequence has been scored on.")
       .def_prop_ro("length", [](const SharedCache& cache) { return cache.locked([](Cache& c) { return c.length(); }); }, "Number of tokens held.")
@@ -161,6 +172,8 @@ void bind_model(nb::module_& m) {
       .def("open", &open, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(),
            "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.")
+      .def("embeddings", &vocabulary_rows<&Model::embeddings>, nb::arg("tokens"), "What a pass starts from, float32 [tokens, hidden].")
+      .def("head_rows", &vocabulary_rows<&Model::head_rows>, nb::arg("tokens"), "Rows of the vocabulary head, as the file holds them, float32 [tokens, hidden].")
       .def_prop_ro("architecture", config_value<&Config::architecture>())
       .def_prop_ro("layers", config_value<&Config::layers>())
       .def_prop_ro("hidden", config_value<&Config::hidden>())

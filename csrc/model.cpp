@@ -5,6 +5,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "pack.h"
 #include "pass.h"
 
 namespace headstart {
@@ -35,6 +36,23 @@ Model::Needs Model::needs(std::shared_ptr<const WeightFile> file, int context, b
   const Config config = read_config(*weights.file, context);
   return {measure_weights(weights, config, quantize), config.cache_bytes_per_token(), config.context};
 }
+
+void Model::rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const {
+  const Type type = static_cast<Type>(matrix.type);
+  const size_t hidden = static_cast<size_t>(config_.hidden), width = row_bytes(type, config_.hidden);
+  for (size_t i = 0; i < tokens.size(); i++) {
+    if (tokens[i] < 0 || tokens[i] >= config_.vocab) throw std::invalid_argument("token " + std::to_string(tokens[i]) + " is outside the vocabulary of " + std::to_string(config_.vocab));
+    dequantize_row(type, matrix.data + static_cast<size_t>(tokens[i]) * width, config_.hidden, out + i * hidden);
+  }
+}
+
+void Model::embeddings(const std::vector<int32_t>& tokens, float* out) const {
+  rows(*weights_->embedding, tokens, out);
+  if (config_.embedding_scale != 1.0f)
+    for (size_t i = 0; i < tokens.size() * static_cast<size_t>(config_.hidden); i++) out[i] *= config_.embedding_scale;
+}
+
+void Model::head_rows(const std::vector<int32_t>& tokens, float* out) const { rows(*weights_->head_tensor, tokens, out); }
 
 namespace {
 

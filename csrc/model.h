@@ -81,12 +81,17 @@ class Model : public std::enable_shared_from_this<Model> {
   // Score every ask in one pass (in several where they hold more tokens than a pass takes). `feature_layers`: whose inputs are wanted.
   // All or nothing: whatever is thrown (std::invalid_argument for an impossible ask), every cache is as long as before.
   void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const;
+  // What a pass starts from, [tokens, hidden], and the rows of the vocabulary head as the file holds them, [tokens, hidden]: for
+  // drafters that share them. Throws std::invalid_argument for a token there is not.
+  void embeddings(const std::vector<int32_t>& tokens, float* out) const;
+  void head_rows(const std::vector<int32_t>& tokens, float* out) const;
 
   struct Weights;
 
  private:
   struct Runner;
   Model() = default;
+  void rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const;
   Config config_;
   const Kernels* kernels_ = nullptr;
   std::unique_ptr<Weights> weights_;

@@ -302,7 +302,8 @@ Packer lay_out(Model::Weights& w, const Config& c, bool quantize) {
     packer.add(take.must(p + "ffn_down.weight", {ff, hidden}), l.down);
   }
   const Tensor* head = take.maybe("output.weight", {hidden, vocab});
-  packer.add(head ? head : w.embedding, w.head);
+  w.head_tensor = head ? head : w.embedding;
+  packer.add(w.head_tensor, w.head);
   take.finish();
   w.vector_bytes = take.vector_bytes();
   return packer;

@@ -25,6 +25,7 @@ struct Model::Weights {
 
   std::shared_ptr<const WeightFile> file;  // stays open: embedding rows are read from it
   const Tensor* embedding = nullptr;
+  const Tensor* head_tensor = nullptr;  // the embedding, where the file ties them
   std::vector<Layer> layers;
   std::vector<float> norm;
   Matrix head;

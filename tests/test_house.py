@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "headstart"
 # A room imports only from rooms on lines above its own; rooms on one line never import each other.
 HOUSE = [
     ["errors"],
-    ["rows"],
+    ["rows", "checkpoints"],
     ["drafts", "shapes"],
     ["records"],
     ["interfaces"],
@@ -37,7 +37,8 @@ HOUSE = [
     ["prompts"],
     ["comparison", "plan"],
     ["bench"],
-    ["fetch", "drafting"],
+    ["shipped"],
+    ["fetch", "drafting", "train"],
     ["loading"],
     ["cli"],
 ]

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from headstart.errors import InputError, ModelError, OptionError, RowError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, Model, Rule, Schedule, Scores, TreeDrafter
+from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, FeatureDrafter, Model, Rule, Schedule, Scores, TreeDrafter
 from headstart.probs import SamplingProcessor
 from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
 from headstart.rows import FloatArray
@@ -110,6 +110,7 @@ class Decoder:
     def __init__(self, model: Model, drafter: Drafter, *, clock: Callable[[], float] = perf_counter) -> None:
         """`clock` is what schedules learn the price of a round from."""
         self.model, self.drafter, self._clock = model, drafter, clock
+        self._feature_layers = drafter.feature_layers if isinstance(drafter, FeatureDrafter) else ()
 
     def begin(self, requests: Sequence[Request]) -> None:
         """Prefill, of prompt + output where a request was interrupted. Raises InputError where the context has no room left."""
@@ -123,10 +124,16 @@ class Decoder:
         with _timed(requests, "prefill"):
             for request in requests:
                 request.cache = self.model.open()
-            asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0) for r in requests if len(r.tokens) > 1]
-            if asks:
-                self.model.score(asks)
-            self._open([request for request in requests if request.schedule is None])
+            long, layers = [request for request in requests if len(request.tokens) > 1], self._feature_layers
+            asks = [Ask(cache=_cache(r), tokens=r.tokens[:-1], num_logits=0, feature_layers=layers) for r in long]
+            scores = self.model.score(asks) if asks else []
+            # Whoever reads hidden states is opened at once: those of the prompt cannot be had later.
+            self._open([request for request in requests if request.schedule is None or layers])
+            for request, scored in zip(long, scores, strict=True):
+                if layers:
+                    if scored.features is None:
+                        raise ModelError(f"drafter {self.drafter.name!r} reads hidden states, and this target hands out none")
+                    self.drafter.commit(request.draft_state, request.tokens, scored.features)
 
     def round(self, requests: Sequence[Request]) -> None:
         """One round for every request that is not done: each emits at least one token, or ends with its `error` set
@@ -143,7 +150,7 @@ class Decoder:
             try:
                 with _timed(live, "draft"):
                     drafts = self._drafts(live, budgets)
-                asks = [_ask(request, draft) for request, draft in zip(live, drafts, strict=True)]
+                asks = [_ask(request, draft, self._feature_layers) for request, draft in zip(live, drafts, strict=True)]
                 with _timed(live, "score"):
                     scores = self.model.score(asks)
                 with _timed(live, "verify"):
@@ -328,10 +335,10 @@ def _drafts_in(request: Request, budget: int) -> bool:
     return request.schedule is None or budget > 0
 
 
-def _ask(request: Request, draft: Draft) -> Ask:
+def _ask(request: Request, draft: Draft, layers: Sequence[int]) -> Ask:
     """The last token and the draft after it: a node of the draft is a place in the ask."""
     parents = None if draft.parents is None else [-1, *(parent + 1 for parent in draft.parents)]
-    return Ask(cache=_cache(request), tokens=[request.tokens[-1], *draft.tokens], parents=parents)
+    return Ask(cache=_cache(request), tokens=[request.tokens[-1], *draft.tokens], parents=parents, feature_layers=layers)
 
 
 def _seen(requests: Sequence[Request]) -> tuple[list[Any], list[Context]]:

@@ -1,6 +1,6 @@
 """Drafters by name: what `--drafter` may say, and the drafter it means.
 
-    none | auto | ngram | suffix | model:REF | A+B (the first that proposes wins)
+    none | auto | ngram | suffix | model:REF | eagle:REF | medusa:REF | A+B (the first that proposes wins)
 
 It knows every kind of drafter and what each needs. It does not know how a reference becomes a model: that is `loading`'s.
 """
@@ -11,16 +11,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
 
-from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
-from headstart.errors import OptionError, VocabularyMismatchError, did_you_mean
-from headstart.interfaces import Drafter, Model
+from headstart import shipped
+from headstart.checkpoints import EagleHead, MedusaHead, read_head
+from headstart.drafters import CombinedDrafter, EagleDrafter, MedusaDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
+from headstart.errors import ModelError, OptionError, VocabularyMismatchError, did_you_mean
+from headstart.interfaces import Drafter, FeatureModel, Model
 
-__all__ = ["Part", "Wish", "build", "parse"]
+__all__ = ["Part", "Wish", "build", "head_folder", "parse"]
 
 _WORDS = ("none", "auto", "ngram", "suffix")
 _LOOKUPS = ("auto", "ngram", "suffix")
-_PREFIXES = {"model": "a reference after the colon, e.g. model:smollm2"}
+_PREFIXES = {
+    "model": "a reference after the colon, e.g. model:smollm2",
+    "eagle": "a folder with a head after the colon, or a head of the package's by name, e.g. eagle:smollm2",
+    "medusa": "a folder with heads after the colon",
+}
+_HEADS = ("eagle", "medusa")
 _KNOWN = (*_WORDS, *(f"{prefix}:REF" for prefix in _PREFIXES))
 # A file's name may hold a plus sign too: one that begins another drafter divides.
 _PLUS = re.compile(rf"\+(?=(?:{'|'.join(_WORDS)})(?:\+|$)|(?:{'|'.join(_PREFIXES)}):)")
@@ -37,6 +45,11 @@ class Part:
     def name(self) -> str:
         """As it was written."""
         return f"{self.kind}:{self.argument}" if self.argument else self.kind
+
+    @property
+    def head(self) -> str | None:
+        """The head it names, if it names one."""
+        return self.argument if self.kind in _HEADS else None
 
     @property
     def reference(self) -> str | None:
@@ -86,17 +99,32 @@ def _part(text: str, name: str) -> Part:
     raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {name!r}{did_you_mean(text, _KNOWN)}")
 
 
-def build(wish: Wish, width: int, models: Mapping[str, Model]) -> Drafter:
+def build(wish: Wish, width: int, models: Mapping[str, Model], target: Model) -> Drafter:
     """The drafter. `width`: tokens the target's rows are over; `models`: by the reference that names them."""
-    made = [_made(part, wish, width, models) for part in wish.parts]
+    made = [_made(part, wish, width, models, target) for part in wish.parts]
     return made[0] if len(made) == 1 else CombinedDrafter(*made)
 
 
-def _made(part: Part, wish: Wish, width: int, models: Mapping[str, Model]) -> Drafter:
+def head_folder(ref: str) -> Path:
+    """Where a head lies: a folder, or one of the package's by name. Raises ModelError."""
+    folder = Path(ref).expanduser()
+    found = folder if folder.is_dir() else shipped.folder_of(ref)
+    if found is None:
+        known = f", or name one of the package's: {', '.join(shipped.names())}" if shipped.names() else ""
+        raise ModelError(f"no head {ref!r:.200} here; name the folder that holds its config.json{known}")
+    return found
+
+
+def _made(part: Part, wish: Wish, width: int, models: Mapping[str, Model], target: Model) -> Drafter:
     if part.kind == "none":
         return NoDrafter()
-    if part.kind in ("ngram", "auto"):
+    if part.kind == "auto":
+        own = shipped.matching(target)
+        return NGramDrafter(width) if own is None else _beside(read_head(own), part, target)
+    if part.kind == "ngram":
         return NGramDrafter(width)
+    if part.head is not None:
+        return _beside(read_head(head_folder(part.head)), part, target)
     if part.kind == "suffix":
         return SuffixDrafter(width, memory=wish.memory)
     if part.argument not in models:
@@ -108,3 +136,30 @@ def _made(part: Part, wish: Wish, width: int, models: Mapping[str, Model]) -> Dr
             "use a drafter of the same model family, or --drafter ngram"
         )
     return ModelDrafter(model, name=part.name)
+
+
+def _beside(head: EagleHead | MedusaHead, part: Part, target: Model) -> Drafter:
+    """The drafter that runs `head` beside `target`. Raises ModelError where the two do not belong together."""
+    if not isinstance(target, FeatureModel):
+        raise OptionError(f"`drafter` {part.name} reads the target's hidden states, and this kind of target hands out none")
+    kind = "eagle" if isinstance(head, EagleHead) else "medusa"
+    if kind != part.kind and part.kind != "auto":
+        raise OptionError(f"`drafter` {part.name} names a head of the other kind; use {kind}:{part.argument}")
+    hidden = head.config.target_hidden_size if isinstance(head, EagleHead) else head.hidden_size
+    if hidden != target.hidden_size:
+        raise ModelError(f"`drafter` {part.name} reads hidden states of {hidden} numbers, the target has {target.hidden_size}")
+    vocab = head.config.vocab_size if isinstance(head, EagleHead) else head.vocab_size
+    if vocab != target.vocab_size:
+        raise VocabularyMismatchError(f"`drafter` {part.name} was made for {vocab} tokens, the target has {target.vocab_size}")
+    if isinstance(head, MedusaHead):
+        return MedusaDrafter(head, num_layers=target.num_layers, name=part.name)
+    layers = head.config.layers_of(target.num_layers)
+    if not all(0 <= layer <= target.num_layers for layer in layers):
+        raise ModelError(f"`drafter` {part.name} reads layers {list(layers)}, the target has {target.num_layers}")
+    borrows = {"embed_tokens.weight", "lm_head.weight"} - set(head.weights)
+    if borrows and head.config.hidden_size != target.hidden_size:
+        raise ModelError(
+            f"`drafter` {part.name} brings no {sorted(borrows)[0]} and is {head.config.hidden_size} wide, the target "
+            f"{target.hidden_size}; it cannot borrow the target's"
+        )
+    return EagleDrafter(head, target, num_layers=target.num_layers, name=part.name)

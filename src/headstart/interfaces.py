@@ -9,11 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headstart.records import Draft, Round
-from headstart.rows import FloatArray, Row
+from headstart.rows import FloatArray, IntArray, Row
 from headstart.shapes import Shape
 
-__all__ = ["Ask", "Cache", "Context", "Drafter", "Draws", "Model", "Processor", "Rule", "Schedule", "Scores", "TreeDrafter"]
+__all__ = [
+    "Ask",
+    "Cache",
+    "Context",
+    "Drafter",
+    "Draws",
+    "FeatureDrafter",
+    "FeatureModel",
+    "Model",
+    "Processor",
+    "Rule",
+    "Schedule",
+    "Scores",
+    "TreeDrafter",
+    "VocabularyRows",
+]
 
 
 class Cache(Protocol):
@@ -41,6 +59,7 @@ class Ask:
     tokens: Sequence[int]  # [tokens], at least one
     parents: Sequence[int] | None = None  # [tokens]: index of the parent within `tokens`, −1 for the cache's end; None: a chain
     num_logits: int | None = None  # logits wanted, for the last so many tokens; None: all; 0: none (prefill)
+    feature_layers: Sequence[int] = ()  # hidden states wanted: inputs to these layers; the number of layers: after the final norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +67,7 @@ class Scores:
     """Answer to one `Ask`."""
 
     logits: FloatArray  # [num_logits, vocab], natural log units up to a constant per row; −inf is allowed
-    features: FloatArray | None = None  # [tokens, hidden], for drafters that read the target's hidden states
+    features: FloatArray | None = None  # [tokens, feature_layers · hidden] float32, of every token asked; None: not asked for
 
 
 class Model(Protocol):
@@ -111,7 +130,33 @@ class Drafter(Protocol):
     def commit(self, state: Any, tokens: Sequence[int], features: FloatArray | None) -> None:
         """`tokens`: prompt + output after the round; forget whatever of the draft is not among them.
 
-        `features`: [emitted, hidden], where the model gives any: what each emitted token was drawn from."""
+        `features` [n, layers · hidden], for a `FeatureDrafter`: of the n tokens scored since the last commit and kept, which
+        are `tokens[-1 - n : -1]`; None for others, and where no tokens were scored."""
+
+
+@runtime_checkable
+class FeatureDrafter(Drafter, Protocol):
+    """A drafter that reads the target's hidden states. After `open` it gets those of the prompt with a first `commit`."""
+
+    feature_layers: Sequence[int]  # as in `Ask`
+
+
+class VocabularyRows(Protocol):
+    """What a model lends to heads that bring no vocabulary matrices of their own."""
+
+    def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: what the model's first layer reads for each token."""
+
+    def head_rows(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: the rows of its vocabulary head, as it multiplies its final hidden state by them."""
+
+
+@runtime_checkable
+class FeatureModel(Model, VocabularyRows, Protocol):
+    """A model that heads can be run beside: it hands out hidden states and lends its vocabulary matrices."""
+
+    num_layers: int
+    hidden_size: int
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from headstart import __version__, drafting, fetch
 from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 from headstart.generation import LLM
-from headstart.interfaces import Drafter, Model
+from headstart.interfaces import Drafter, FeatureDrafter, Model
 from headstart.models.memory import check_memory
 from headstart.text import Tokenizer, check_same_vocabulary
 
@@ -64,7 +64,7 @@ class _Opened:
 def load(
     target: str | os.PathLike[str] | Model = DEFAULT_TARGET,
     *,
-    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, A+B, auto, or any Drafter
+    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, eagle:REF, medusa:REF, A+B, auto, or any Drafter
     memory: int = 0,  # tokens of earlier outputs that the drafter suffix looks through
     engine: str = "auto",
     dtype: str = "auto",
@@ -82,12 +82,14 @@ def load(
     how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
     _check_options(how)
     wish = _wish(drafter, memory=memory)  # a wrong name is refused before minutes are spent on the target
+    heads = _heads(wish)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
         _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
-        return LLM(target, _guesser(drafter, wish, target.vocab_size, {}), target="custom")  # costs of objects are not kept
+        guesser = _guesser(drafter, wish, target.vocab_size, {}, target)
+        return LLM(target, guesser, target="custom")  # costs of objects are not kept
 
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
@@ -99,8 +101,8 @@ def load(
     main, held = _open_all(source, list(guesses.values()), how, tell)
     width = min(main.model.vocab_size, tokenizer.vocab_size)
     models = {ref: held[guess.path] for ref, guess in guesses.items()}
-    guesser = _guesser(drafter, wish, width, models)
-    key = costs_key(source.path, [guess.path for guess in guesses.values()], main.engine, main.loaded)
+    guesser = _guesser(drafter, wish, width, models, main.model)
+    key = costs_key(source.path, [guess.path for guess in guesses.values()] + heads, main.engine, main.loaded)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -141,14 +143,16 @@ def load_many(
     main, held = _open_all(source, [guess for found in guesses for guess in found.values()], how, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
-    for wish, found in zip(wishes, guesses, strict=True):
+    for wish, found, heads in zip(wishes, guesses, map(_heads, wishes), strict=True):
         models = {ref: held[guess.path] for ref, guess in found.items()}
-        drafter = drafting.build(wish, base.vocab_size, models)
+        drafter = drafting.build(wish, base.vocab_size, models, main.model)
         alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
-        key = costs_key(source.path, [guess.path for guess in found.values()], main.engine, main.loaded)
+        key = costs_key(source.path, [guess.path for guess in found.values()] + heads, main.engine, main.loaded)
         llm = base.with_drafter(drafter, costs_key=key)
+        # auto may have become a head, which reads more than the text.
+        looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
         loaded.append(
-            Loaded(llm=llm, source=source.path, model=alone, looks_up=wish.looks_up, costs_key=key | {"drafter": drafter.name})
+            Loaded(llm=llm, source=source.path, model=alone, looks_up=looks_up, costs_key=key | {"drafter": drafter.name})
         )
     return loaded
 
@@ -209,11 +213,16 @@ def _wish(drafter: str | Drafter, *, memory: int) -> drafting.Wish | None:
     return None
 
 
-def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model]) -> Drafter:
+def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model], target: Model) -> Drafter:
     if isinstance(drafter, str):
         assert wish is not None
-        return drafting.build(wish, width, models)
+        return drafting.build(wish, width, models, target)
     return drafter
+
+
+def _heads(wish: drafting.Wish | None) -> list[Path]:
+    """Where the heads a drafter names lie. Raises ModelError for one that is not here."""
+    return [drafting.head_folder(part.head) for part in (wish.parts if wish else ()) if part.head is not None]
 
 
 def _guesses(

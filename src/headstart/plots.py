@@ -18,7 +18,7 @@ import numpy as np
 from headstart.errors import MissingExtraError, OptionError
 from headstart.theory import SequenceResult, StepResult, WalltimePoint, YieldPoint, ceiling, tokens_per_round
 
-__all__ = ["SUFFIXES", "check_plot", "plot_sequence", "plot_step", "plot_walltime", "plot_yield"]
+__all__ = ["SUFFIXES", "check_plot", "plot_sequence", "plot_step", "plot_training", "plot_walltime", "plot_yield"]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -136,6 +136,25 @@ def plot_sequence(result: SequenceResult, path: Path) -> None:
     with _chart(path, "The same text …", "… in fewer target calls") as (left, right):
         _token_shares(left, result)
         _four_yields(right, result)
+
+
+def plot_training(history: Sequence[dict[str, Any]], path: Path) -> None:
+    """Overlap by depth and tokens per target call as a head was trained."""
+    steps = [entry["step"] for entry in history]
+    depths = len(history[-1]["overlap"])
+    titles = ("Overlap on held-out answers", "Tokens per target call, chains of four")
+    with _chart(path, *titles) as (left, right):
+        for depth, shade in zip(range(depths), _shades(depths), strict=True):
+            left.plot(steps, [entry["overlap"][depth] for entry in history], color=shade, label=f"token {depth + 1}")
+        left.set_ylim(bottom=0)
+        left.legend()
+        for name, label, colour in (("greedy", "greedy", _TARGET), ("sampled", "temperature 1", _OUTPUT)):
+            values = [entry[f"{name}_block_efficiency"] for entry in history]
+            if None not in values:
+                right.plot(steps, values, color=colour, label=label)
+        right.legend()
+        for axes in (left, right):
+            axes.set_xlabel("steps")
 
 
 def _token_shares(axes: Any, result: SequenceResult) -> None:

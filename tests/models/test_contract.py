@@ -311,3 +311,58 @@ def test_twin_that_ignores_the_window_is_caught(models: dict[str, Any], monkeypa
     for name in ("gemma3", "mistral"):
         with pytest.raises(AssertionError):
             test_many_tokens_in_one_pass_equal_one_at_a_time(models[name])
+
+
+@pytest.fixture(params=(*NETWORKS, *NATIVES))
+def network(request: pytest.FixtureRequest, models: dict[str, Any]) -> Any:
+    """Each model that has hidden states."""
+    return models[request.param]
+
+
+def features(model: Any, cache: Any, tokens: Sequence[int], layers: Sequence[int], **asked: Any) -> NDArray[Any]:
+    """Hidden states of one ask."""
+    return model.score([Ask(cache=cache, tokens=tokens, feature_layers=layers, **asked)])[0].features
+
+
+def test_features_do_not_depend_on_the_pass(network: Any) -> None:
+    """Hidden states of k tokens in one pass, logits wanted or not, equal those of k passes; layers come in the order asked."""
+    tokens, cache = tokens_for(network, 12), network.open()
+    layers = (0, 2, network.num_layers)
+    single = np.concatenate([features(network, cache, [token], layers) for token in tokens])
+    assert single.shape == (12, 3 * network.embeddings([0]).shape[1])
+    for num_logits in (None, 0):
+        assert_same(features(network, network.open(), tokens, layers, num_logits=num_logits), single)
+    parts = np.split(single, 3, axis=1)
+    assert_same(features(network, network.open(), tokens, layers[::-1]), np.concatenate(parts[::-1], axis=1))
+
+
+def test_first_and_last_features_are_what_they_are_called(network: Any) -> None:
+    """The input to the first layer is the embedding; what the last norm gives, times the head's rows, is the logits."""
+    tokens, vocabulary = tokens_for(network, 6), np.arange(network.vocab_size)
+    assert_same(features(network, network.open(), tokens, [0]), network.embeddings(tokens))
+    (scored,) = network.score([Ask(cache=network.open(), tokens=tokens, feature_layers=[network.num_layers])])
+    logits = scored.features @ network.head_rows(vocabulary).T
+    if np.abs(scored.logits).max() <= 5.0:  # gemma2 bends its logits; its argument is what the head gives
+        logits = 5.0 * np.tanh(logits / 5.0) if np.abs(logits).max() > 5.0 else logits
+    scale = np.abs(logits).max()
+    np.testing.assert_allclose(scored.logits / scale, logits / scale, atol=2e-2)  # the native engine rounds to 8 bits
+
+
+def test_features_of_a_batch_are_each_sequence_s_own(network: Any) -> None:
+    """Asks that want different layers, or none, share a pass."""
+    texts = [tokens_for(network, count, seed=count) for count in (3, 5, 4)]
+    wanted: tuple[tuple[int, ...], ...] = ((1,), (), (2, 1))
+    asks = [Ask(cache=network.open(), tokens=text, feature_layers=layers) for text, layers in zip(texts, wanted, strict=True)]
+    answers = network.score(asks)
+    assert answers[1].features is None
+    for place in (0, 2):
+        assert_same(answers[place].features, features(network, network.open(), texts[place], wanted[place]))
+
+
+def test_a_layer_there_is_not_is_refused(network: Any) -> None:
+    """And the cache is as it was."""
+    cache = network.open()
+    for layer in (-1, network.num_layers + 1):
+        with pytest.raises(ValueError, match="`feature_layers`"):
+            features(network, cache, [1, 2], [layer])
+    assert cache.length == 0

@@ -47,7 +47,8 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="D",
-            help="Who guesses: none, ngram, suffix, model:REF, auto (ngram), or A+B: A where it has a guess, else B.",
+            help="Who guesses: none, ngram, suffix, model:REF, eagle:REF or medusa:REF (heads), auto (the head the package "
+            "has for the target, else ngram), or A+B: A where it has a guess, else B.",
         ),
         click.option(
             "--memory",

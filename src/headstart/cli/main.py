@@ -26,6 +26,8 @@ VERBS = {
     "theory": "The closed forms of speculative decoding, and their simulations.",
     "plan": "Which drafter, how long a draft, and whether it pays here.",
     "bench": "Measure what a model costs on this machine.",
+    "convert": "A draft head's checkpoint from one format into another.",
+    "train": "Train a draft head on the target's own answers.",
     "models": "Models by name: list them, fetch them.",
     "doctor": "What this machine and this installation can do.",
 }

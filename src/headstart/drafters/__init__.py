@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from headstart.drafters.combined import CombinedDrafter
+from headstart.drafters.eagle import EagleDrafter
+from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.model import ModelDrafter
 from headstart.drafters.ngram import NGramDrafter
 from headstart.drafters.none import NoDrafter
 from headstart.drafters.suffix import SuffixDrafter
 
-__all__ = ["CombinedDrafter", "ModelDrafter", "NGramDrafter", "NoDrafter", "SuffixDrafter"]
+__all__ = [
+    "CombinedDrafter",
+    "EagleDrafter",
+    "MedusaDrafter",
+    "ModelDrafter",
+    "NGramDrafter",
+    "NoDrafter",
+    "SuffixDrafter",
+]

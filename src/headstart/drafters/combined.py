@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from headstart.errors import OptionError
-from headstart.interfaces import Context, Drafter, Draws
+from headstart.interfaces import Context, Drafter, Draws, FeatureDrafter
 from headstart.records import Draft
 from headstart.rows import FloatArray
 
@@ -25,6 +25,9 @@ class CombinedDrafter:
         if len(drafters) < 2:
             raise OptionError(f"`drafters` must be two or more to be combined, got {len(drafters)}")
         self._drafters = drafters
+        # Hidden states come side by side; each drafter that reads some gets its own.
+        self._layers = [tuple(d.feature_layers) if isinstance(d, FeatureDrafter) else () for d in drafters]
+        self.feature_layers = tuple(layer for layers in self._layers for layer in layers)
         self.name = "+".join(drafter.name for drafter in drafters)
 
     def open(self, contexts: Sequence[Context]) -> list[tuple[Any, ...]]:
@@ -53,5 +56,9 @@ class CombinedDrafter:
 
     def commit(self, state: tuple[Any, ...], tokens: Sequence[int], features: FloatArray | None) -> None:
         """Bring every drafter to the emitted tokens."""
-        for drafter, own in zip(self._drafters, state, strict=True):
-            drafter.commit(own, tokens, features)
+        first = 0
+        for drafter, own, layers in zip(self._drafters, state, self._layers, strict=True):
+            hidden = 0 if features is None or not layers else features.shape[1] // len(self.feature_layers)
+            seen = features[:, first * hidden : (first + len(layers)) * hidden] if features is not None and layers else None
+            drafter.commit(own, tokens, seen)
+            first += len(layers)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.interfaces import Ask
+from headstart.rows import FloatArray
 
-__all__ = ["Layout", "Tail", "lay_out", "lay_out_all"]
+__all__ = ["Layout", "Tail", "feature_layers", "lay_out", "lay_out_all", "wanted_features"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +126,18 @@ def lay_out(ask: Ask, tail: Tail, vocab_size: int, context_limit: int) -> Layout
         if any(not -1 <= parent < place for place, parent in enumerate(parents)):
             raise ValueError(f"`parents` must come before their children, −1 for the cache's end, got {list(parents)}")
     return Layout(start=tail.length, tokens=tokens, parents=parents, num_logits=num_logits)
+
+
+def feature_layers(asks: Sequence[Ask], num_layers: int) -> list[int]:
+    """Every layer some ask of the pass wants hidden states of, increasing. Raises ValueError for a layer there is not."""
+    layers = sorted({layer for ask in asks for layer in ask.feature_layers})
+    if layers and not 0 <= layers[0] <= layers[-1] <= num_layers:
+        raise ValueError(f"`feature_layers` must be from 0 to {num_layers}, got {layers}")
+    return layers
+
+
+def wanted_features(ask: Ask, layers: Sequence[int], features: FloatArray | None) -> FloatArray | None:
+    """Of the pass's `features` [layers, tokens, hidden] those `ask` wants, [tokens, wanted · hidden]; or None."""
+    if features is None or not ask.feature_layers:
+        return None
+    return np.concatenate([features[list(layers).index(layer)] for layer in ask.feature_layers], axis=1)

@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart import _core
 from headstart.errors import ModelError, OptionError, did_you_mean
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Tail, lay_out_all
+from headstart.models.asks import Tail, feature_layers, lay_out_all, wanted_features
 from headstart.models.folder import Folder
 from headstart.models.memory import SMALLER, Needs, check_memory
+from headstart.rows import IntArray
 
 __all__ = ["QUANTIZED", "NativeCache", "NativeModel", "physical_cores"]
 
@@ -74,6 +76,8 @@ class NativeModel:
         self.core = core
         self.vocab_size = core.vocab
         self.context_limit = core.context
+        self.num_layers = core.layers
+        self.hidden_size = core.hidden
         self.num_parameters = sum(types.values())
         self.dtype = max(types, key=lambda name: types[name])  # the type of most weights, before `quantize`
         self.quantize = quantize
@@ -141,15 +145,28 @@ class NativeModel:
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
         caches = [self._own(ask) for ask in asks]
         layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
+        layers = feature_layers(asks, self.num_layers)
         answers = self.core.score(
             [
                 (cache.core, layout.tokens.astype(np.int32), layout.parents, layout.num_logits)
                 for cache, layout in zip(caches, layouts, strict=True)
-            ]
+            ],
+            layers,
         )
         for cache, layout in zip(caches, layouts, strict=True):
             cache.tail = Tail.of(layout)
-        return [Scores(logits=logits) for logits, _ in answers]
+        return [
+            Scores(logits=logits, features=wanted_features(ask, layers, features))
+            for ask, (logits, features) in zip(asks, answers, strict=True)
+        ]
+
+    def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: what the first layer reads for each token. Raises ValueError outside the vocabulary."""
+        return self.core.embeddings(np.asarray(tokens, dtype=np.int32))
+
+    def head_rows(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: rows of the vocabulary head, as the file holds them. Raises ValueError outside the vocabulary."""
+        return self.core.head_rows(np.asarray(tokens, dtype=np.int32))
 
     def _own(self, ask: Ask) -> NativeCache:
         cache = ask.cache

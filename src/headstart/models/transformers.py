@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.interfaces import Ask, Scores
-from headstart.models.asks import Layout, Tail, lay_out_all
+from headstart.models.asks import Layout, Tail, feature_layers, lay_out_all, wanted_features
 from headstart.models.attention import Pass, Piece, running
 from headstart.models.checkpoint import load_network
 from headstart.models.kv import KVCache
 from headstart.models.selfcheck import check
 from headstart.models.torch_extra import torch
-from headstart.rows import FloatArray
+from headstart.rows import FloatArray, IntArray
 
 __all__ = ["TransformersModel"]
 
@@ -43,7 +44,8 @@ class TransformersModel:
         self.device = str(network.device)
         self.num_parameters: int = network.num_parameters()
         self.windows: dict[int, int | None] = {}  # layer → sliding window, as the network asked for it in the last pass
-        self._num_layers: int = text.num_hidden_layers
+        self.num_layers: int = text.num_hidden_layers
+        self.hidden_size: int = text.hidden_size
 
     @classmethod
     def load(
@@ -87,7 +89,7 @@ class TransformersModel:
 
     def open(self) -> KVCache:
         """An empty cache for one sequence."""
-        return KVCache(self, self._num_layers, self.context_limit)
+        return KVCache(self, self.num_layers, self.context_limit)
 
     def score(self, asks: Sequence[Ask]) -> list[Scores]:
         """Logits [num_logits, vocab] in float32 for each ask, in one pass (several for more than 512 tokens in all).
@@ -95,15 +97,36 @@ class TransformersModel:
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
         caches = [self._own(ask) for ask in asks]
         layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
+        layers = feature_layers(asks, self.num_layers)
         rows: list[list[FloatArray]] = [[np.empty((0, self.vocab_size), dtype=np.float32)] for _ in layouts]
+        features: list[list[FloatArray]] = [[] for _ in layouts]
         with torch.inference_mode():
             for group in _groups(layouts):
                 pieces = [Piece(caches[index], layouts[index], first, last) for index, first, last in group]
-                for (index, _, _), new in zip(group, self._forward(Pass(pieces)), strict=True):
+                logits, states = self._forward(Pass(pieces), layers)
+                for (index, _, _), new, seen in zip(group, logits, states, strict=True):
                     rows[index].append(new)
+                    features[index].append(seen)
         for cache, layout in zip(caches, layouts, strict=True):
             cache.commit(Tail.of(layout))
-        return [Scores(logits=_joined(parts)) for parts in rows]
+        return [
+            Scores(logits=_joined(parts), features=wanted_features(ask, layers, np.concatenate(seen, axis=1)))
+            for ask, parts, seen in zip(asks, rows, features, strict=True)
+        ]
+
+    def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: what the first layer reads for each token."""
+        with torch.inference_mode():
+            found = self.network.get_input_embeddings()(self._tensor([np.asarray(tokens, dtype=np.int64)]))
+        array: NDArray[np.float32] = found.to(device="cpu", dtype=torch.float32).numpy()
+        return array
+
+    def head_rows(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
+        """[tokens, hidden]: rows of the vocabulary head."""
+        weight = self.network.get_output_embeddings().weight.detach()
+        found = weight[self._tensor([np.asarray(tokens, dtype=np.int64)])]
+        array: NDArray[np.float32] = found.to(device="cpu", dtype=torch.float32).numpy()
+        return array
 
     def _own(self, ask: Ask) -> KVCache:
         cache = ask.cache
@@ -111,8 +134,8 @@ class TransformersModel:
             raise ValueError("`cache` must come from open() of the model that scores it")
         return cache
 
-    def _forward(self, this: Pass) -> list[FloatArray]:
-        """Run one pass; for each piece the logits wanted of it, [wanted, vocab]."""
+    def _forward(self, this: Pass, layers: Sequence[int]) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Run one pass; for each piece the logits wanted of it, [wanted, vocab], and hidden states, [layers, tokens, hidden]."""
         tokens, positions, wanted, counts, offset = [], [], [], [], 0
         for piece in this.pieces:
             layout = piece.layout
@@ -123,15 +146,22 @@ class TransformersModel:
             counts.append(len(wanted[-1]))
             offset += piece.size
         with running(this):
-            logits = self.network(
+            output = self.network(
                 input_ids=self._tensor(tokens)[None],
                 position_ids=self._tensor(positions)[None],
                 logits_to_keep=self._tensor(wanted),
                 use_cache=False,
-            ).logits
+                output_hidden_states=bool(layers),
+            )
         self.windows = this.windows
-        rows: FloatArray = logits[0].to(device="cpu", dtype=torch.float32).numpy()
-        return np.split(rows, np.cumsum(counts)[:-1])
+        rows: FloatArray = output.logits[0].to(device="cpu", dtype=torch.float32).numpy()
+        states = np.zeros((len(layers), offset, 0), dtype=np.float32)
+        if layers:
+            # What transformers calls hidden states are the inputs to each layer, and last what its final norm gives.
+            found = torch.stack([output.hidden_states[layer][0] for layer in layers])
+            states = found.to(device="cpu", dtype=torch.float32).numpy()
+        sizes = [piece.size for piece in this.pieces]
+        return np.split(rows, np.cumsum(counts)[:-1]), np.split(states, np.cumsum(sizes)[:-1], axis=1)
 
     def _tensor(self, parts: Sequence[Any]) -> Any:
         return torch.from_numpy(np.concatenate(parts)).to(self.network.device)

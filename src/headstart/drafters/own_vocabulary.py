@@ -1,0 +1,40 @@
+"""Rows of a drafter that knows only part of the target's vocabulary: zero elsewhere, processed as the target's rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.interfaces import Processor
+from headstart.rows import FloatArray, Row
+
+__all__ = ["OwnVocabulary"]
+
+
+class OwnVocabulary:
+    """The target's ids of the drafter's tokens. Tokens beyond the processor's vocabulary are never drafted."""
+
+    def __init__(self, token_ids: NDArray[np.int64] | None, size: int) -> None:
+        """`token_ids` [size], all different; None: 0 … size − 1."""
+        ids = np.arange(size) if token_ids is None else token_ids
+        self._order: NDArray[Any] | None = None if bool((np.diff(ids) > 0).all()) else np.argsort(ids)
+        self._ids = ids if self._order is None else ids[self._order]
+
+    def row(self, processor: Processor, history: Sequence[int], logits: FloatArray) -> Row:
+        """The row after `history` from logits [size] in the drafter's order. Raises RowError."""
+        row = processor.row(history, self.widened(logits, processor.vocab_size))
+        if row.ids is not None:
+            return row
+        ids = self._ids[: int(np.searchsorted(self._ids, processor.vocab_size))]
+        return Row(row.probs[ids], ids, row.vocab_size)
+
+    def widened(self, logits: FloatArray, vocab_size: int) -> FloatArray:
+        """[vocab_size] logits over the target's vocabulary, −inf where the drafter has no token."""
+        values = logits if self._order is None else logits[self._order]
+        inside = int(np.searchsorted(self._ids, vocab_size))
+        full = np.full(vocab_size, -np.inf, dtype=values.dtype)
+        full[self._ids[:inside]] = values[:inside]
+        return full

@@ -1,0 +1,208 @@
+"""The training loop of an EAGLE head: batches in, a head out, and nothing lost when it is killed.
+
+The loss at each depth is the cross-entropy of the head's row against the target's whole row (not its token alone), cut to the
+draft vocabulary; deeper predictions weigh less, as they are reached less often. The learning rate rises, stays, and falls over
+the last part of the run; the state before it falls is kept, so that a run can be made longer later. Knows networks, batches
+and its own files; does not know where rollouts come from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from headstart.errors import OptionError
+from headstart.models.torch_extra import torch
+from headstart.train.corpus import Batch, batch_of, epoch_order
+from headstart.train.network import EagleNetwork
+from headstart.train.rollouts import Rollout
+
+__all__ = ["TrainOptions", "Trainer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How a head is trained. Everything that changes the result is here."""
+
+    steps: int = 2000
+    depth: int = 4
+    batch_tokens: int = 2048
+    learning_rate: float = 2e-3
+    depth_weight: float = 0.8  # a depth weighs so much times the one before
+    warmup: int = 40
+    decay: float = 0.4  # the part of the run over which the rate falls
+    seed: int = 0
+    bfloat16: bool = True
+
+    def rate(self, step: int) -> float:
+        """The learning rate of one step as a part of the highest."""
+        falling = max(1, self.steps - self.decay_start)
+        return min(1.0, (step + 1) / self.warmup, 0.02 + 0.98 * (self.steps - step) / falling)
+
+    @property
+    def weights(self) -> list[float]:
+        """How much each depth counts, summing to 1."""
+        raw = [self.depth_weight**depth for depth in range(self.depth)]
+        return [weight / sum(raw) for weight in raw]
+
+    @property
+    def decay_start(self) -> int:
+        """The first step at which the rate falls."""
+        return round(self.steps * (1 - self.decay))
+
+
+class Trainer:
+    """A network, its optimizers and where it stands in the data. `state.pt` in its folder is always whole."""
+
+    def __init__(
+        self,
+        network: EagleNetwork,
+        rollouts: Sequence[Rollout],
+        *,
+        layers: Sequence[int],  # places of the head's features within the stored ones
+        embeddings: Any,  # [vocab, hidden]: the target's
+        head_rows: Any,  # [draft_vocab, hidden]: rows of the vocabulary head
+        options: TrainOptions,
+        folder: Path,
+    ) -> None:
+        self.network, self.rollouts, self.layers = network, rollouts, tuple(layers)
+        self.embeddings, self.head_rows = embeddings, head_rows
+        self.options, self.folder = options, folder
+        matrices = [p for p in network.parameters() if p.ndim == 2]
+        others = [p for p in network.parameters() if p.ndim != 2]
+        rate = options.learning_rate
+        self.optimizers = [
+            torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)),
+        ]
+        self.step = self.epoch = self.place = 0
+        self.sequences = len(rollouts)  # in the current epoch; a later one takes all there are by then
+        self.seconds = 0.0
+        self.history: list[dict[str, Any]] = []  # one entry a recorded step
+
+    def run(self, *, tell: Callable[[str, float], None], every: int = 50, record: Callable[[], dict[str, Any]] = dict) -> None:
+        """Train to the last step, saving and recording every so many. `record` measures; its values join the history."""
+        losses: list[list[float]] = []
+        while self.step < self.options.steps:
+            start = perf_counter()
+            losses.append(self._one_step())
+            self.step += 1
+            self.seconds += perf_counter() - start
+            last = self.step == self.options.steps
+            if self.step == self.options.decay_start:
+                self.save("stable.pt")
+            if self.step % every == 0 or last:
+                means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
+                entry = {"step": self.step, "seconds": round(self.seconds, 1), "epoch": self.epoch, "loss": means}
+                self.history.append(entry | record())
+                losses = []
+                self.save("state.pt")
+                text = " ".join(f"{loss:.3f}" for loss in means)
+                tell(f"step {self.step}/{self.options.steps}, loss by depth {text}", self.step / self.options.steps)
+
+    def save(self, name: str) -> None:
+        """Everything needed to go on, in a file that appears whole or not at all."""
+        state = {
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "place": [self.step, self.epoch, self.place, self.sequences],
+            "seconds": self.seconds,
+            "history": self.history,
+            "options": asdict(self.options),
+        }
+        path = self.folder / name
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with part.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+
+    def resume(self) -> bool:
+        """Go on from the folder's state, if it has one. A run made longer goes on from before its learning rate fell.
+
+        Raises OptionError where the options are not those of the saved run."""
+        path = self.folder / "state.pt"
+        if not path.exists():
+            return False
+        state = torch.load(path, weights_only=True)
+        saved, now = state["options"], asdict(self.options)
+        changed = [name for name in now if name != "steps" and saved.get(name) != now[name]]
+        if changed:
+            name = changed[0]
+            raise OptionError(
+                f"`{name}` was {saved.get(name)!r} when {self.folder} was begun, got {now[name]!r}; use another --out"
+            )
+        if saved["steps"] != now["steps"] and state["place"][0] > round(saved["steps"] * (1 - saved["decay"])):
+            state = torch.load(self.folder / "stable.pt", weights_only=True)
+        self.network.load_state_dict(state["network"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        self.step, self.epoch, self.place, self.sequences = state["place"]
+        self.seconds, self.history = state["seconds"], state["history"]
+        return True
+
+    def _one_step(self) -> list[float]:
+        """One batch; its loss by depth."""
+        rate = self.options.learning_rate * self.options.rate(self.step)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
+        outputs = self._outputs(batch := self._next_batch())
+        losses, gradients = soft_losses(outputs, batch.finals, self.head_rows, self.options.weights, self.options.bfloat16)
+        torch.autograd.backward(outputs, gradients)
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return losses
+
+    def _outputs(self, batch: Batch) -> list[Any]:
+        """By depth, what the vocabulary head is applied to wherever an answer's token is predicted, [rows, hidden]."""
+        sequences, indices = batch.places
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.options.bfloat16):
+            outputs = self.network(self.embeddings[batch.tokens], batch.features.flatten(2)[:, :-1], self.options.depth)
+        return [output[sequences, (indices - 1 - depth).clamp(min=0)] for depth, output in enumerate(outputs)]
+
+    def _next_batch(self) -> Batch:
+        lengths = [len(r.tokens) for r in self.rollouts[: self.sequences]]
+        order = epoch_order(lengths, self.options.batch_tokens, self.options.seed, self.epoch)
+        batch = batch_of([self.rollouts[number] for number in order[self.place]], self.layers)
+        self.place += 1
+        if self.place == len(order):
+            self.epoch, self.place, self.sequences = self.epoch + 1, 0, len(self.rollouts)
+        return batch
+
+
+_CHUNK = 128  # rows whose logits are worked on at a time: they stay in the processor's cache
+
+
+def soft_losses(
+    outputs: Sequence[Any],  # by depth, [rows, hidden]
+    finals: Any,  # [rows, hidden]: the target's
+    head_rows: Any,  # [draft vocab, hidden]
+    weights: Sequence[float],  # by depth, summing to 1
+    bfloat16: bool,
+) -> tuple[list[float], list[Any]]:
+    """Mean cross-entropy against the target's rows at each depth, and the gradient of their weighted sum by `outputs`.
+
+    Written out by hand, as the rows of all depths are too many to hold at once; the vocabulary head is not trained."""
+    kind = torch.bfloat16 if bfloat16 else torch.float32
+    matrix = head_rows.to(kind)
+    count = len(finals)
+    losses = [0.0 for _ in outputs]
+    gradients = [torch.empty_like(output) for output in outputs]
+    with torch.no_grad():
+        for first in range(0, count, _CHUNK):
+            part = slice(first, first + _CHUNK)
+            rows = torch.softmax((finals[part].to(kind) @ matrix.T).float(), dim=-1)
+            for depth, output in enumerate(outputs):
+                logs = torch.log_softmax((output[part].to(kind) @ matrix.T).float(), dim=-1)
+                losses[depth] -= float((rows * logs).sum()) / count
+                slope = logs.exp_().sub_(rows).mul_(weights[depth] / count)
+                gradients[depth][part] = slope.to(kind) @ matrix
+    return losses, gradients
