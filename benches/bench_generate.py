@@ -1,6 +1,6 @@
-"""Speculative against plain decoding on the small default model: python benches/bench_generate.py [--repeats N]
+"""Speculative against plain decoding by prompt: python benches/bench_generate.py [--target REF] [--drafter D] [--gamma N|auto]
 
-Greedy, n-gram drafts, in one process. Each repeat runs plain and speculative decoding of every prompt in turn; the ratio is taken
+Greedy, in one process. Each repeat runs plain and speculative decoding of every prompt in turn; the ratio is taken
 within the repeat, its median and interquartile range over repeats are reported. Text must be the same before time counts.
 A table on stderr; the last line on stdout is one JSON object.
 """
@@ -45,7 +45,7 @@ def quartiles(values: list[float]) -> list[float]:
     return [round(q, 4) for q in statistics.quantiles(values, n=4)] if len(values) > 1 else values * 3
 
 
-def measure(llm: headstart.LLM, repeats: int, tokens: int, gamma: int) -> dict[str, Any]:
+def measure(llm: headstart.LLM, repeats: int, tokens: int, gamma: int | str) -> dict[str, Any]:
     """Speedups and counts by prompt."""
     speedups: dict[str, list[float]] = {name: [] for name in PROMPTS}
     results: dict[str, Any] = {}
@@ -73,22 +73,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=192)
-    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--gamma", default="4", help="draft length: a number or auto")
+    parser.add_argument("--target", default="smollm2")
+    parser.add_argument("--drafter", default="ngram")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--dtype", default="auto")
     a = parser.parse_args()
-    llm = headstart.load("smollm2", drafter="ngram", threads=a.threads, dtype=a.dtype)
+    gamma: int | str = int(a.gamma) if a.gamma.isdigit() else a.gamma
+    llm = headstart.load(a.target, drafter=a.drafter, threads=a.threads, dtype=a.dtype)
     llm.generate("Hello", max_tokens=16)
-    results = measure(llm, a.repeats, a.tokens, a.gamma)
+    results = measure(llm, a.repeats, a.tokens, gamma)
     print(f"{'prompt':14}{'plain tok/s':>14}{'spec tok/s':>12}{'tok/call':>10}{'speedup':>10}  same", file=sys.stderr)
     for name, r in results.items():
         row = f"{r['plain_tokens_per_second']:>14.1f}{r['tokens_per_second']:>12.1f}{r['block_efficiency']:>10.2f}"
         print(f"{name:14}{row}{r['speedup']:>9.2f}×  {r['same_tokens']}", file=sys.stderr)
     document = {
         "bench": "generate",
-        "target": "smollm2",
-        "drafter": "ngram",
-        "gamma": a.gamma,
+        "target": os.path.basename(a.target),
+        "drafter": a.drafter,
+        "gamma": gamma,
         "rule": "block",
         "temperature": 0,
         "tokens": a.tokens,
