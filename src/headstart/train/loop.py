@@ -31,7 +31,7 @@ class TrainOptions:
     steps: int = 2000
     depth: int = 4
     batch_tokens: int = 2048
-    learning_rate: float = 2e-3
+    learning_rate: float = 1.2e-3
     depth_weight: float = 0.8  # a depth weighs so much times the one before
     warmup: int = 40
     decay: float = 0.4  # the part of the run over which the rate falls

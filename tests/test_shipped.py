@@ -1,0 +1,66 @@
+"""Heads of the package: whole, small, made for the target they name, and better than no draft on prompts they never met."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import headstart
+from headstart import fetch, shipped
+from headstart.checkpoints import EagleHead, read_head
+from headstart.drafters import EagleDrafter
+from headstart.errors import ModelError
+from headstart.models.native import NativeModel
+from tests.native.random_gguf import shape_of, write
+
+PROMPTS = ["How do noise-cancelling headphones work?", "What are the steps of changing a bicycle tyre?"]
+
+
+@pytest.fixture(scope="module")
+def llm() -> headstart.LLM:
+    """The default target with its head."""
+    if fetch.find("smollm2") is None:
+        pytest.skip("smollm2 is not on this machine")
+    return headstart.load("smollm2", drafter="eagle:smollm2", threads=1)
+
+
+@pytest.mark.parametrize("name", shipped.names())
+def test_every_head_is_whole_and_has_a_card(name) -> None:
+    """A few megabytes that can be read, with a card that says what it was trained on and how to train it again."""
+    folder = shipped.folder_of(name)
+    assert folder is not None
+    head = read_head(folder)
+    assert isinstance(head, EagleHead)
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 16_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for word in ("headstart train eagle", "Licence", "held-out", "Apache-2.0"):
+        assert word in card
+
+
+def test_a_head_is_known_by_its_target_s_weights(llm, tmp_path) -> None:
+    """The name of a file plays no part: another model's fingerprint differs, and there is no head for it."""
+    config = json.loads((Path(shipped.folder_of("smollm2")) / "config.json").read_text())
+    assert shipped.fingerprint(llm.model) == config["headstart_target"]
+    other = NativeModel.load(write(tmp_path / "smollm2.gguf", shape_of("llama"), "Q8_0").path, threads=1)
+    assert shipped.fingerprint(other) != config["headstart_target"]
+    assert shipped.matching(other) is None
+    assert shipped.matching(object()) is None
+
+
+def test_it_drafts_and_changes_nothing(llm) -> None:
+    """Greedy text equals plain decoding's token by token, in fewer target calls."""
+    assert isinstance(llm.drafter, EagleDrafter)
+    plain = llm.with_drafter(headstart.NoDrafter())
+    outputs = llm.generate(PROMPTS, max_tokens=40, gamma=3)
+    tokens = sum(len(output.token_ids) for output in outputs)
+    for output, prompt in zip(outputs, PROMPTS, strict=True):
+        assert output.token_ids == plain.generate(prompt, max_tokens=40).token_ids
+    assert tokens / sum(output.stats.num_rounds for output in outputs) > 1.15
+
+
+def test_a_head_there_is_not_is_an_error() -> None:
+    """It says which there are."""
+    with pytest.raises(ModelError, match="no head 'nosuch'"):
+        headstart.load("smollm2", drafter="eagle:nosuch")
