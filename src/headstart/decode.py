@@ -97,7 +97,7 @@ class Request:
     @property
     def context(self) -> Context:
         """What a drafter may see."""
-        return Context(tokens=self.tokens, num_prompt=self.num_prompt, processor=self.processor)
+        return Context(tokens=self.tokens, num_prompt=self.num_prompt, processor=self.processor, cache=self.cache)
 
     def close(self) -> None:
         """Let go of caches and drafter state."""

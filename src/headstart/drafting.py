@@ -1,6 +1,6 @@
 """Drafters by name: what `--drafter` may say, and the drafter it means.
 
-    none | auto | ngram | suffix | model:REF | eagle:REF | medusa:REF | A+B (the first that proposes wins)
+    none | auto | ngram | suffix | model:REF | cross:REF | skip:N | eagle:REF | medusa:REF | A+B (the first that proposes wins)
 
 It knows every kind of drafter and what each needs. It does not know how a reference becomes a model: that is `loading`'s.
 """
@@ -12,24 +12,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from headstart import shipped
 from headstart.checkpoints import EagleHead, MedusaHead, read_head
-from headstart.drafters import CombinedDrafter, EagleDrafter, MedusaDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
+from headstart.drafters import (
+    CombinedDrafter,
+    CrossDrafter,
+    EagleDrafter,
+    MedusaDrafter,
+    ModelDrafter,
+    NGramDrafter,
+    NoDrafter,
+    SkipDrafter,
+    SuffixDrafter,
+)
 from headstart.errors import ModelError, OptionError, VocabularyMismatchError, did_you_mean
-from headstart.interfaces import Drafter, FeatureModel, Model
+from headstart.interfaces import Divisible, Drafter, FeatureModel, Model
+from headstart.text import Crossing, Tokenizer
 
-__all__ = ["Part", "Wish", "build", "head_folder", "parse"]
+__all__ = ["Held", "Part", "Wish", "build", "head_folder", "parse"]
 
 _WORDS = ("none", "auto", "ngram", "suffix")
 _LOOKUPS = ("auto", "ngram", "suffix")
+_REFERENCE = "a reference after the colon, e.g. {}:smollm2"
 _PREFIXES = {
-    "model": "a reference after the colon, e.g. model:smollm2",
+    "model": _REFERENCE,
+    "cross": _REFERENCE,
+    "skip": "a number of layers after the colon, e.g. {}:8",
     "eagle": "a folder with a head after the colon, or a head of the package's by name, e.g. eagle:smollm2",
     "medusa": "a folder with heads after the colon",
 }
+_MODELS = ("model", "cross", "skip")  # those that run a model, whose vocabulary can be cut
 _HEADS = ("eagle", "medusa")
-_KNOWN = (*_WORDS, *(f"{prefix}:REF" for prefix in _PREFIXES))
+_KNOWN = (*_WORDS, "model:REF", "cross:REF", "skip:N", "eagle:REF", "medusa:REF")
 # A file's name may hold a plus sign too: one that begins another drafter divides.
 _PLUS = re.compile(rf"\+(?=(?:{'|'.join(_WORDS)})(?:\+|$)|(?:{'|'.join(_PREFIXES)}):)")
 
@@ -54,7 +70,7 @@ class Part:
     @property
     def reference(self) -> str | None:
         """The model it names, if it names one."""
-        return self.argument if self.kind == "model" else None
+        return self.argument if self.kind in ("model", "cross") else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +79,7 @@ class Wish:
 
     parts: tuple[Part, ...]
     memory: int = 0  # tokens of earlier outputs that `suffix` looks through
+    draft_vocab: int | None = None  # a model drafts so many of its most frequent tokens alone; None: any
 
     @property
     def name(self) -> str:
@@ -75,23 +92,44 @@ class Wish:
         return all(part.kind in _LOOKUPS for part in self.parts)
 
 
-def parse(name: str, *, memory: object = 0) -> Wish:
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A model in memory and its tokenizer, if it has one."""
+
+    model: Model
+    tokenizer: Tokenizer | None = None
+
+
+def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None) -> Wish:
     """What a drafter's name and its options ask for. Raises OptionError for unknown names and options nothing would use."""
     parts = tuple(_part(each, name) for each in _PLUS.split(name))
     if len(parts) > 1 and any(part.kind == "none" for part in parts):
         raise OptionError(f"`drafter` none cannot be combined, got {name!r}; leave it out")
-    if not isinstance(memory, Integral) or isinstance(memory, bool) or memory < 0 or memory == 1:
+    if not _is_int(memory) or memory < 0 or memory == 1:
         raise OptionError(f"`memory` must be a number of tokens, 2 or more, or 0 for none, got {memory!r}")
     if memory and not any(part.kind == "suffix" for part in parts):
         raise OptionError(f"`memory` is for the drafter suffix, got memory {memory} with --drafter {name}; use --drafter suffix")
-    return Wish(parts=parts, memory=int(memory))
+    if draft_vocab is not None:
+        if not _is_int(draft_vocab) or draft_vocab < 1:
+            raise OptionError(f"`draft_vocab` must be a number of tokens, 1 or more, got {draft_vocab!r}")
+        if not any(part.kind in _MODELS for part in parts):
+            raise OptionError(
+                f"`draft_vocab` is for drafters that run a model, got draft_vocab {draft_vocab} with --drafter {name}; "
+                "use model:REF, cross:REF or skip:N"
+            )
+        draft_vocab = int(draft_vocab)
+    return Wish(parts=parts, memory=int(memory), draft_vocab=draft_vocab)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _part(text: str, name: str) -> Part:
     kind, colon, argument = text.partition(":")
     if colon and kind in _PREFIXES:
-        if not argument:
-            raise OptionError(f"`drafter` {kind}: needs {_PREFIXES[kind]}, got {name!r}")
+        if not argument or (kind == "skip" and not (argument.isascii() and argument.isdigit() and int(argument) > 0)):
+            raise OptionError(f"`drafter` {kind}: needs {_PREFIXES[kind].format(kind)}, got {name!r}")
         return Part(kind=kind, argument=argument)
     if text in _WORDS:
         return Part(kind=text)
@@ -99,9 +137,9 @@ def _part(text: str, name: str) -> Part:
     raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {name!r}{did_you_mean(text, _KNOWN)}")
 
 
-def build(wish: Wish, width: int, models: Mapping[str, Model], target: Model) -> Drafter:
-    """The drafter. `width`: tokens the target's rows are over; `models`: by the reference that names them."""
-    made = [_made(part, wish, width, models, target) for part in wish.parts]
+def build(wish: Wish, target: Held, others: Mapping[str, Held]) -> Drafter:
+    """The drafter of a target. `others`: the models that the wish names, by reference."""
+    made = [_made(part, wish, target, others) for part in wish.parts]
     return made[0] if len(made) == 1 else CombinedDrafter(*made)
 
 
@@ -115,27 +153,68 @@ def head_folder(ref: str) -> Path:
     return found
 
 
-def _made(part: Part, wish: Wish, width: int, models: Mapping[str, Model], target: Model) -> Drafter:
-    if part.kind == "none":
-        return NoDrafter()
-    if part.kind == "auto":
-        own = shipped.matching(target)
-        return NGramDrafter(width) if own is None else _beside(read_head(own), part, target)
-    if part.kind == "ngram":
-        return NGramDrafter(width)
+def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> Drafter:
+    # Rows of the target are over this many tokens.
+    width = min(target.model.vocab_size, target.tokenizer.vocab_size) if target.tokenizer else target.model.vocab_size
     if part.head is not None:
-        return _beside(read_head(head_folder(part.head)), part, target)
-    if part.kind == "suffix":
-        return SuffixDrafter(width, memory=wish.memory)
-    if part.argument not in models:
+        return _beside(read_head(head_folder(part.head)), part, target.model)
+    match part.kind:
+        case "none":
+            return NoDrafter()
+        case "auto":
+            own = shipped.matching(target.model)
+            return NGramDrafter(width) if own is None else _beside(read_head(own), part, target.model)
+        case "ngram":
+            return NGramDrafter(width)
+        case "suffix":
+            return SuffixDrafter(width, memory=wish.memory)
+        case "skip":
+            return SkipDrafter(_first_layers(part, wish, target), name=part.name)
+    if part.argument not in others:
         raise OptionError(f"`drafter` {part.name} needs a target given by name or path; pass a Drafter object instead")
-    model = models[part.argument]
-    if model.vocab_size < width:
+    other = others[part.argument]
+    if part.kind == "cross":
+        return _across(part, wish, target, other)
+    if other.model.vocab_size < width:
         raise VocabularyMismatchError(
-            f"`drafter` {part.name} has rows for {model.vocab_size} tokens, the target for {width}; "
+            f"`drafter` {part.name} has rows for {other.model.vocab_size} tokens, the target for {width}; "
             "use a drafter of the same model family, or --drafter ngram"
         )
-    return ModelDrafter(model, name=part.name)
+    return ModelDrafter(_cut(part, wish, other), name=part.name)
+
+
+def _first_layers(part: Part, wish: Wish, target: Held) -> Model:
+    if not isinstance(target.model, Divisible):
+        raise OptionError(f"`drafter` {part.name} needs a target that can stop after some layers; use --engine transformers")
+    layers = int(part.argument)
+    if layers >= target.model.num_layers:
+        most = target.model.num_layers - 1
+        raise OptionError(f"`drafter` {part.name} must skip at least one of the target's layers; use skip:{most} or less")
+    return target.model.part(layers=layers, ids=_frequent(wish, target))
+
+
+def _across(part: Part, wish: Wish, target: Held, other: Held) -> Drafter:
+    if target.tokenizer is None or other.tokenizer is None:
+        raise OptionError(f"`drafter` {part.name} needs a target and a drafter with tokenizers")
+    return CrossDrafter(_cut(part, wish, other), Crossing(target.tokenizer, other.tokenizer), name=part.name)
+
+
+def _cut(part: Part, wish: Wish, held: Held) -> Model:
+    """The model, for its most frequent tokens alone if that was asked for."""
+    ids = _frequent(wish, held)
+    if ids is None:
+        return held.model
+    if not isinstance(held.model, Divisible):
+        raise OptionError(f"`draft_vocab` cannot cut the vocabulary of {part.name} here; use --engine transformers")
+    return held.model.part(ids=ids)
+
+
+def _frequent(wish: Wish, held: Held) -> list[int] | None:
+    if wish.draft_vocab is None:
+        return None
+    if held.tokenizer is None:
+        raise OptionError(f"`draft_vocab` needs a model with a tokenizer, got draft_vocab {wish.draft_vocab}")
+    return [token for token in held.tokenizer.frequent(wish.draft_vocab) if token < held.model.vocab_size]
 
 
 def _beside(head: EagleHead | MedusaHead, part: Part, target: Model) -> Drafter:

@@ -20,6 +20,7 @@ __all__ = [
     "Ask",
     "Cache",
     "Context",
+    "Divisible",
     "Drafter",
     "Draws",
     "FeatureDrafter",
@@ -67,6 +68,7 @@ class Scores:
     """Answer to one `Ask`."""
 
     logits: FloatArray  # [num_logits, vocab], natural log units up to a constant per row; −inf is allowed
+    ids: IntArray | None = None  # [columns] the tokens the columns are of, increasing; None: all of the vocabulary
     features: FloatArray | None = None  # [tokens, feature_layers · hidden] float32, of every token asked; None: not asked for
 
 
@@ -83,13 +85,27 @@ class Model(Protocol):
         """Score many sequences in one pass, appending to each cache. Raises ValueError past `context_limit`."""
 
 
+@runtime_checkable
+class Divisible(Model, Protocol):
+    """A model that can answer with a part of itself."""
+
+    num_layers: int
+
+    def part(self, *, layers: int | None = None, ids: Sequence[int] | None = None) -> Model:
+        """Its first `layers` layers, then its own final norm and head, of which only the rows of `ids` (at least) are computed.
+
+        Weights and caches are the model's own. What fewer layers have scored must be rewound before more layers score."""
+
+
 class Processor(Protocol):
     """Logits into the row that is sampled from: bias, bans, penalties, temperature, truncation."""
 
     vocab_size: int  # tokens its rows are over; drafts must be over as many
 
-    def row(self, history: Sequence[int], logits: FloatArray) -> Row:
-        """The row after `history` (prompt + output so far). `logits` is [vocab] and is not changed. Raises RowError."""
+    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None) -> Row:
+        """The row after `history` (prompt + output so far). `logits` is not changed. Raises RowError.
+
+        `logits` is [vocab], or [n] for the n tokens `ids` alone (increasing): others are then as if at −inf."""
 
     def law(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after bias, bans and penalties, before temperature and truncation: what greedy children are chosen by."""
@@ -109,6 +125,7 @@ class Context:
     tokens: Sequence[int]  # prompt + output so far; never empty
     num_prompt: int
     processor: Processor
+    cache: Cache | None = None  # the target's, holding all of `tokens` but the last; whoever scores on it rewinds it
 
 
 @runtime_checkable

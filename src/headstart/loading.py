@@ -64,8 +64,9 @@ class _Opened:
 def load(
     target: str | os.PathLike[str] | Model = DEFAULT_TARGET,
     *,
-    drafter: str | Drafter = "auto",  # none, ngram, suffix, model:REF, eagle:REF, medusa:REF, A+B, auto, or any Drafter
+    drafter: str | Drafter = "auto",  # a name (see `drafting`) or any Drafter
     memory: int = 0,  # tokens of earlier outputs that the drafter suffix looks through
+    draft_vocab: int | None = None,  # a model drafts so many of its most frequent tokens alone; None: any
     engine: str = "auto",
     dtype: str = "auto",
     device: str = "auto",
@@ -81,14 +82,14 @@ def load(
     is not here and cannot be fetched, VocabularyMismatchError for a drafter model that means other tokens by the same ids."""
     how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
     _check_options(how)
-    wish = _wish(drafter, memory=memory)  # a wrong name is refused before minutes are spent on the target
+    wish = _wish(drafter, memory=memory, draft_vocab=draft_vocab)  # refused before minutes are spent on the target
     heads = _heads(wish)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
         _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
-        guesser = _guesser(drafter, wish, target.vocab_size, {}, target)
+        guesser = _guesser(drafter, wish, drafting.Held(model=target), {})
         return LLM(target, guesser, target="custom")  # costs of objects are not kept
 
     name = os.fspath(target)
@@ -98,11 +99,10 @@ def load(
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
     guesses = _guesses(wish, source, tokenizer, offline, tell)
-    main, held = _open_all(source, list(guesses.values()), how, tell)
-    width = min(main.model.vocab_size, tokenizer.vocab_size)
-    models = {ref: held[guess.path] for ref, guess in guesses.items()}
-    guesser = _guesser(drafter, wish, width, models, main.model)
-    key = costs_key(source.path, [guess.path for guess in guesses.values()] + heads, main.engine, main.loaded)
+    main, held = _open_all(source, tokenizer, list(guesses.values()), how, tell)
+    guesser = _guesser(drafter, wish, held[source.path], {ref: held[guess.path] for ref, (guess, _) in guesses.items()})
+    key = costs_key(source.path, [guess.path for guess, _ in guesses.values()] + heads, main.engine, main.loaded)
+    key["draft_vocab"] = draft_vocab
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -140,14 +140,14 @@ def load_many(
     _engine(source, how)
     tokenizer = _tokenizer(source)
     guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
-    main, held = _open_all(source, [guess for found in guesses for guess in found.values()], how, tell)
+    main, held = _open_all(source, tokenizer, [guess for found in guesses for guess in found.values()], how, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
     for wish, found, heads in zip(wishes, guesses, map(_heads, wishes), strict=True):
-        models = {ref: held[guess.path] for ref, guess in found.items()}
-        drafter = drafting.build(wish, base.vocab_size, models, main.model)
-        alone = models[wish.parts[0].argument] if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
-        key = costs_key(source.path, [guess.path for guess in found.values()] + heads, main.engine, main.loaded)
+        models = {ref: held[guess.path] for ref, (guess, _) in found.items()}
+        drafter = drafting.build(wish, held[source.path], models)
+        alone = models[wish.parts[0].argument].model if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
+        key = costs_key(source.path, [guess.path for guess, _ in found.values()] + heads, main.engine, main.loaded)
         llm = base.with_drafter(drafter, costs_key=key)
         # auto may have become a head, which reads more than the text.
         looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
@@ -202,21 +202,24 @@ def _is_int(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _wish(drafter: str | Drafter, *, memory: int) -> drafting.Wish | None:
+def _wish(drafter: str | Drafter, **options: Any) -> drafting.Wish | None:
     """What a drafter's name asks for; None for a Drafter object."""
     if isinstance(drafter, str):
-        return drafting.parse(drafter, memory=memory)
+        return drafting.parse(drafter, **options)
     if isinstance(drafter, type) or not isinstance(drafter, Drafter):
         raise OptionError(f"`drafter` must be a name or a Drafter with name, open, propose and commit, got {drafter!r:.80}")
-    if memory:
-        raise OptionError(f"`memory` cannot be set for a drafter object, got {memory!r}; set it where the drafter is made")
+    for name, value in options.items():
+        if value:
+            raise OptionError(f"`{name}` cannot be set for a drafter object, got {value!r}; set it where the drafter is made")
     return None
 
 
-def _guesser(drafter: str | Drafter, wish: drafting.Wish | None, width: int, models: dict[str, Model], target: Model) -> Drafter:
+def _guesser(
+    drafter: str | Drafter, wish: drafting.Wish | None, target: drafting.Held, others: dict[str, drafting.Held]
+) -> Drafter:
     if isinstance(drafter, str):
         assert wish is not None
-        return drafting.build(wish, width, models, target)
+        return drafting.build(wish, target, others)
     return drafter
 
 
@@ -227,17 +230,19 @@ def _heads(wish: drafting.Wish | None) -> list[Path]:
 
 def _guesses(
     wish: drafting.Wish | None, target: _Source, tokenizer: Tokenizer, offline: bool, tell: Progress
-) -> dict[str, _Source]:
-    """Where the models a drafter names lie, by reference, their vocabularies checked."""
-    sources: dict[str, _Source] = {}
-    for ref in (part.reference for part in (wish.parts if wish else ())):
-        if ref is None or ref in sources:
+) -> dict[str, tuple[_Source, Tokenizer]]:
+    """Where the models a drafter names lie, by reference, and their tokenizers: the target's own vocabulary where it must be."""
+    found: dict[str, tuple[_Source, Tokenizer]] = {}
+    for part in wish.parts if wish else ():
+        if (ref := part.reference) is None:
             continue
-        sources[ref] = _found(ref, offline, tell)
-        if sources[ref].path != target.path:
+        if ref not in found:
+            source = _found(ref, offline, tell)
             tell(f"reading the tokenizer of {ref}", None)
-            check_same_vocabulary(tokenizer, _tokenizer(sources[ref]))
-    return sources
+            found[ref] = source, tokenizer if source.path == target.path else _tokenizer(source)
+        if part.kind == "model":
+            check_same_vocabulary(tokenizer, found[ref][1])
+    return found
 
 
 def _found(ref: str, offline: bool, tell: Progress) -> _Source:
@@ -321,19 +326,22 @@ def _check_memory(target: _Source, how: _How, guesses: list[_Source], hows: dict
         check_memory(needs, how.context)
 
 
-def _open_all(target: _Source, guesses: list[_Source], how: _How, tell: Progress) -> tuple[_Opened, dict[Path, Model]]:
+def _open_all(
+    target: _Source, tokenizer: Tokenizer, found: Sequence[tuple[_Source, Tokenizer]], how: _How, tell: Progress
+) -> tuple[_Opened, dict[Path, drafting.Held]]:
     """The target, and every model by where it lies; one that drafts for itself, or is named twice, is held once."""
-    guesses = list({guess.path: guess for guess in guesses}.values())
+    guesses = list({guess.path: guess for guess, _ in found}.values())
     # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
     hows = {
         guess.path: replace(how, context=None, quantize=how.quantize if guess.kind == "folder" else None) for guess in guesses
     }
     _check_memory(target, how, guesses, hows)
     main = _opened(target, how, tell)
-    held = {target.path: main.model}
-    for guess in guesses:
+    held = {target.path: drafting.Held(model=main.model, tokenizer=tokenizer)}
+    for guess, its_tokenizer in found:
         if guess.path not in held:
-            held[guess.path] = _opened(guess, hows[guess.path], tell).model
+            model = _opened(guess, hows[guess.path], tell).model
+            held[guess.path] = drafting.Held(model=model, tokenizer=its_tokenizer)
     return main, held
 
 

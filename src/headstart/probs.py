@@ -11,6 +11,7 @@ It does not know models, rounds or chance. `residual`, `overlap` and `total_vari
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -156,6 +157,7 @@ class SamplingProcessor:
         self.sampling, self.num_prompt, self.vocab_size = sampling, num_prompt, vocab_size
         self.end_ids = frozenset(token for token in end_ids if token < vocab_size)
         self._holes = np.array(sorted(token for token in holes if token < vocab_size), dtype=np.int64)
+        self._subset: _Subset | None = None  # the last one used
 
     def fitted(self, logits: FloatArray) -> FloatArray:
         """[vocab] logits over exactly `vocab_size` tokens: padding cut off, missing tokens and holes at −inf."""
@@ -167,8 +169,10 @@ class SamplingProcessor:
         out[self._holes] = -np.inf
         return out
 
-    def row(self, history: Sequence[int], logits: FloatArray) -> Row:
-        """See `process`."""
+    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None) -> Row:
+        """See `process`. Where `ids` are given, `logits` is of those tokens alone and the others are as if at −inf."""
+        if ids is not None:
+            return self._row_of(history, logits, ids)
         return process(self.fitted(logits), self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
 
     def law(self, history: Sequence[int], logits: FloatArray) -> Row:
@@ -177,10 +181,56 @@ class SamplingProcessor:
         values = biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
         return _softmax_row(values, float(values[_best(values)]), 1.0)
 
+    def _row_of(self, history: Sequence[int], logits: FloatArray, ids: IntArray) -> Row:
+        """`process` in the places of `ids`: a cut vocabulary never costs the time of the whole one."""
+        if self._subset is None or self._subset.given is not ids:
+            self._subset = _Subset(ids, self.vocab_size, self.sampling, self.end_ids, self._holes)
+        subset, s = self._subset, self.sampling
+        penalised = s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+        places = subset.places(history).tolist() if penalised else history
+        row = process(subset.fitted(logits), subset.sampling, places, num_prompt=self.num_prompt, end_ids=subset.ends.tolist())
+        return subset.back(row)
+
     def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
         """[vocab] reported log-probabilities: after bias, bans and penalties, before temperature and truncation."""
         values = self.fitted(logits)
         return log_softmax(biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids))
+
+
+class _Subset:
+    """Some tokens of a vocabulary, in places 0 … n − 1, and place n for all others, which stays at −inf."""
+
+    def __init__(self, ids: IntArray, vocab_size: int, sampling: Sampling, end_ids: Collection[int], holes: IntArray) -> None:
+        self.given, self._vocab_size = ids, vocab_size
+        self._ids = ids[: int(np.searchsorted(ids, vocab_size))]  # padding has no tokens
+        self._dead = np.append(np.flatnonzero(np.isin(self._ids, holes)), self._ids.size)
+        biased = self.places(list(sampling.logit_bias)).tolist()
+        biases = dict(zip(biased, sampling.logit_bias.values(), strict=True))
+        self.sampling = replace(sampling, logit_bias=biases, ban=tuple(self.places(sampling.ban).tolist()))
+        self.ends = self.places(sorted(end_ids))
+
+    def places(self, tokens: Sequence[int]) -> IntArray:
+        """Where each token stands."""
+        wanted = np.asarray(tokens, dtype=np.int64)
+        if not self._ids.size:
+            return np.zeros(wanted.size, dtype=np.int64)
+        found = np.searchsorted(self._ids, wanted)
+        there = self._ids[np.minimum(found, self._ids.size - 1)] == wanted
+        return np.where(there, found, self._ids.size)
+
+    def fitted(self, logits: FloatArray) -> FloatArray:
+        """[n + 1] logits by place."""
+        out = np.empty(self._ids.size + 1, dtype=logits.dtype)
+        out[:-1] = logits[: self._ids.size]
+        out[self._dead] = -np.inf
+        return out
+
+    def back(self, row: Row) -> Row:
+        """A row over places as one over the vocabulary."""
+        if row.ids is None:
+            return Row(row.probs[:-1], self._ids, self._vocab_size)
+        inside = int(np.searchsorted(row.ids, self._ids.size))
+        return Row(row.probs[:inside], self._ids[row.ids[:inside]], self._vocab_size)
 
 
 def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:

@@ -301,7 +301,7 @@ def test_twin_keep_is_off_by_one(rule) -> None:
 class ChainHistories(SamplingProcessor):
     """Reads a node's history off the draft as if it were a chain: the tokens drafted last, not the path."""
 
-    def row(self, history, logits):
+    def row(self, history, logits, ids=None):
         depth = len(history) - self.known
         return super().row([*history[: self.known], *self.drafted[:depth]], logits)
 

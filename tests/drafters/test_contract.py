@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 
 from headstart.decode import Decoder
-from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
+from headstart.drafters import (
+    CombinedDrafter,
+    CrossDrafter,
+    ModelDrafter,
+    NGramDrafter,
+    NoDrafter,
+    SkipDrafter,
+    SuffixDrafter,
+)
 from headstart.draws import KeyedDraws, StreamDraws
-from headstart.interfaces import Context
+from headstart.interfaces import Ask, Context
 from headstart.probs import SamplingProcessor
 from headstart.records import Draft, Sampling
 from headstart.rows import Row
 from tests.decode.loops import finished, loop_law, plain_law, random_model, request
+from tests.drafters.parts import SPELLING, Cut, Early
 from tests.exact import TOLERANCE, Script, distance
 
 VOCAB = 4
@@ -23,6 +32,13 @@ DRAFTERS = {
     "model": lambda: ModelDrafter(random_model(1, VOCAB, order=2)),
     "model with zeros": lambda: ModelDrafter(random_model(2, VOCAB, zeros=0.4)),
     "model with a short context": lambda: ModelDrafter(random_model(3, VOCAB, context_limit=9)),
+    "model of two tokens": lambda: ModelDrafter(Cut(random_model(1, VOCAB, order=2), [0, 2])),
+    "skip": lambda: SkipDrafter(Early(random_model(1, VOCAB, order=2))),
+    "skip of three tokens": lambda: SkipDrafter(Cut(Early(random_model(1, VOCAB)), [1, 2, 3])),
+    "cross": lambda: CrossDrafter(random_model(1, 5, order=2), SPELLING),
+    "cross of some tokens": lambda: CrossDrafter(Cut(random_model(1, 5), [0, 1, 4]), SPELLING),
+    "cross with a short context": lambda: CrossDrafter(random_model(1, 5, context_limit=9), SPELLING),
+    "ngram+skip": lambda: CombinedDrafter(NGramDrafter(VOCAB), SkipDrafter(Early(random_model(1, VOCAB)))),
     "suffix": lambda: SuffixDrafter(VOCAB),
     "suffix that looks two back": lambda: SuffixDrafter(VOCAB, factor=0.5, offset=2.5, max_match=2),
     "ngram+model": lambda: CombinedDrafter(NGramDrafter(VOCAB), ModelDrafter(random_model(1, VOCAB, order=2))),
@@ -36,7 +52,11 @@ every_drafter = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
 
 def context(tokens, sampling: Sampling | None = None) -> Context:
     sampling = sampling or Sampling(temperature=1.0)
-    return Context(tokens=tokens, num_prompt=1, processor=SamplingProcessor(sampling, num_prompt=1, vocab_size=VOCAB))
+    processor = SamplingProcessor(sampling, num_prompt=1, vocab_size=VOCAB)
+    cache = random_model(5, VOCAB).open()
+    if len(tokens) > 1 and max(tokens) < VOCAB:
+        cache.model.score([Ask(cache=cache, tokens=tokens[:-1])])
+    return Context(tokens=tokens, num_prompt=1, processor=processor, cache=cache)
 
 
 def texts(count: int, seed: int = 0) -> list[list[int]]:
@@ -161,7 +181,7 @@ def test_it_drafts_at_all(make) -> None:
     drafter = make()
     (one,) = finished(Decoder(random_model(5, VOCAB), drafter), request((0, 1), vocab=VOCAB, max_tokens=60))
     assert (one.stats.num_drafted > 0) == (drafter.name != "none")
-    assert set(drafter.name.split("+")) <= {"none", "ngram", "model", "suffix"}
+    assert set(drafter.name.split("+")) <= {"none", "ngram", "model", "suffix", "skip", "cross"}
 
 
 class _Around:

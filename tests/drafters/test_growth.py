@@ -173,3 +173,13 @@ def test_greedy_children_come_from_the_law_before_temperature() -> None:
     assert sampled.drawn
     assert sampled.row.to_array()[2:].tolist() == [0, 0]
     assert source(greedy, [1], np.full(4, np.nan)) is None
+
+
+def test_rows_of_some_tokens_are_sources_too() -> None:
+    """Logits of tokens 1 and 3 alone, and of padding: nothing else is drawn or chosen."""
+    ids, logits = np.array([1, 3, 4]), np.log(np.array([0.2, 0.6, 0.2]))
+    greedy = SamplingProcessor(Sampling(temperature=0.0), num_prompt=1, vocab_size=4)
+    chosen = source(greedy, [1], logits, ids)
+    assert [token for token, _ in likeliest(chosen.row, 4)] == [3, 1]
+    sampled = source(SamplingProcessor(Sampling(temperature=1.0), num_prompt=1, vocab_size=4), [1], logits, ids)
+    assert sampled.row.to_array() == pytest.approx([0, 0.25, 0, 0.75])

@@ -17,7 +17,9 @@ from headstart.records import Options
 
 __all__ = ["command"]
 
-_LOAD_OPTIONS = ("target", "drafter", "memory", "engine", "dtype", "device", "threads", "context", "quantize", "offline")
+_LOAD_OPTIONS = (
+    "target", "drafter", "memory", "draft_vocab", "engine", "dtype", "device", "threads", "context", "quantize", "offline",
+)  # fmt: skip
 
 
 @click.command("generate")

@@ -47,8 +47,17 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="D",
-            help="Who guesses: none, ngram, suffix, model:REF, eagle:REF or medusa:REF (heads), auto (the head the package "
-            "has for the target, else ngram), or A+B: A where it has a guess, else B.",
+            help="Who guesses: none, ngram, suffix, model:REF, cross:REF (another vocabulary), skip:N (the target's first N "
+            "layers), eagle:REF or medusa:REF (heads), auto (the head the package has for the target, else ngram), or A+B: A "
+            "where it has a guess, else B.",
+        ),
+        click.option(
+            "--draft-vocab",
+            type=int,
+            default=None,
+            show_default="all",
+            metavar="N",
+            help="Let a model draft its N most frequent tokens alone.",
         ),
         click.option(
             "--memory",

@@ -17,7 +17,7 @@ import numpy as np
 from headstart.errors import RowError
 from headstart.interfaces import Draws, Processor
 from headstart.records import Draft
-from headstart.rows import FloatArray, Row
+from headstart.rows import FloatArray, IntArray, Row
 from headstart.shapes import Shape
 
 __all__ = ["Growth", "Source", "drawn_children", "likeliest", "source"]
@@ -30,13 +30,18 @@ class Source(NamedTuple):
     drawn: bool  # they are drawn from `row`, which goes with them; else its likeliest tokens are chosen, as point masses
 
 
-def source(processor: Processor, history: Sequence[int], logits: FloatArray) -> Source | None:
+def source(processor: Processor, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None) -> Source | None:
     """Where the processed row leaves something to chance, that row; else (greedy) the law before temperature, to choose from.
 
-    None for a row nothing can be drawn from."""
+    `ids` as in `Processor.row`. None for a row nothing can be drawn from."""
     try:
-        row = processor.row(history, logits)
-        return Source(processor.law(history, logits), False) if row.is_point else Source(row, True)
+        row = processor.row(history, logits, ids)
+        if not row.is_point:
+            return Source(row, True)
+        if ids is not None:
+            some, logits = logits, np.full(max(processor.vocab_size, int(ids[-1]) + 1), -np.inf, dtype=logits.dtype)
+            logits[ids] = some
+        return Source(processor.law(history, logits), False)
     except RowError:
         return None
 

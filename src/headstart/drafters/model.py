@@ -1,8 +1,8 @@
 """A small model as drafter: any `Model` over the target's vocabulary, run token by token, or depth by depth, ahead of the target.
 
-Its rows go through the same processor as the target's (temperature, truncation, penalties, bans), so that they resemble them
-and every token is drawn from the very row that is handed on. Invariant: after `commit` its cache holds a prefix of
-prompt + output; `propose` first catches up on the rest, so no token is ever missed or counted twice.
+It may answer for a part of the vocabulary only (`interfaces.Divisible.part`): its rows are then zero elsewhere. Invariant: after
+`commit` its cache holds a prefix of prompt + output; `propose` first catches up on the rest, so no token is ever missed or
+counted twice.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import final
 
 from headstart.drafters.growth import Growth, source
-from headstart.errors import RowError
-from headstart.interfaces import Ask, Cache, Context, Draws, Model
+from headstart.drafters.rollout import roll_out
+from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
-from headstart.rows import FloatArray
+from headstart.rows import FloatArray, IntArray
 from headstart.shapes import Shape
 
 __all__ = ["ModelDrafter"]
@@ -54,24 +54,13 @@ class ModelDrafter:
         limit = self._model.context_limit
         # The last drafted token is never fed back, so a draft of n needs room for n − 1 of its tokens.
         rooms = [min(b, limit - len(c.tokens) + 1) for b, c in zip(budgets, contexts, strict=True)]
-        drafts = [Draft() for _ in states]
-        feeds = [list(c.tokens[len(s.held) :]) for s, c in zip(states, contexts, strict=True)]
-        active = [i for i, room in enumerate(rooms) if room > 0]
-        while active:
-            logits = self._extend([states[i] for i in active], [feeds[i] for i in active], num_logits=1)
-            still = []
-            for i, scored in zip(active, logits, strict=True):
-                history = [*contexts[i].tokens, *drafts[i].tokens]
-                try:
-                    row = contexts[i].processor.row(history, scored[-1])
-                except RowError:
-                    continue  # the draft ends before this row, whatever would have been drawn from it
-                token = draws[i].draw(row, len(history))
-                drafts[i], feeds[i] = drafts[i].then(row, token), [token]
-                if len(drafts[i]) < rooms[i]:
-                    still.append(i)
-            active = still
-        return drafts
+
+        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[tuple[FloatArray, IntArray | None]]:
+            feeds = [[*contexts[i].tokens, *drafts[i].tokens][len(states[i].held) :] for i in active]
+            scores = self._extend([states[i] for i in active], feeds, num_logits=1)
+            return [(scored.logits[-1], scored.ids) for scored in scores]
+
+        return roll_out(contexts, rooms, draws, last_rows)
 
     def propose_trees(
         self, states: Sequence[_State], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
@@ -83,14 +72,15 @@ class ModelDrafter:
         active = [i for i, shape in enumerate(fitted) if shape is not None]
         growths = {i: Growth(shape, draws[i], len(contexts[i].tokens)) for i, shape in enumerate(fitted) if shape is not None}
         feeds = [list(contexts[i].tokens[len(states[i].held) :]) for i in active]
-        logits = self._extend([states[i] for i in active], feeds, num_logits=1)
+        scores = self._extend([states[i] for i in active], feeds, num_logits=1)
         while active:
-            for i, scored in zip(active, logits, strict=True):
+            for i, scored in zip(active, scores, strict=True):
                 growth, context = growths[i], contexts[i]
                 histories = [[*context.tokens, *growth.path_tokens(node)] for node in growth.frontier]
-                growth.grow([source(context.processor, *pair) for pair in zip(histories, scored, strict=True)])
+                pairs = zip(histories, scored.logits, strict=True)
+                growth.grow([source(context.processor, history, logits, scored.ids) for history, logits in pairs])
             active = [i for i in active if growths[i].frontier]
-            logits = self._score_trees([states[i] for i in active], [growths[i] for i in active])
+            scores = self._score_trees([states[i] for i in active], [growths[i] for i in active])
         return [growths[i].draft() if i in growths else Draft() for i in range(len(states))]
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
@@ -109,7 +99,7 @@ class ModelDrafter:
         depth = (self._model.context_limit - len(context.tokens)) // shape.width + 1
         return shape.fitted(min(depth, shape.depth), shape.nodes)
 
-    def _score_trees(self, states: Sequence[_State], growths: Sequence[Growth]) -> list[FloatArray]:
+    def _score_trees(self, states: Sequence[_State], growths: Sequence[Growth]) -> list[Scores]:
         """Logits at the frontier of each tree; the caches hold the texts alone, before and after."""
         if not states:
             return []
@@ -120,13 +110,13 @@ class ModelDrafter:
         scores = self._model.score(asks)
         for state in states:
             state.cache.rewind(len(state.held))
-        return [score.logits for score in scores]
+        return scores
 
-    def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[FloatArray]:
+    def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[Scores]:
         pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
         if not pairs:
             return []
         scores = self._model.score([Ask(cache=s.cache, tokens=feed, num_logits=num_logits) for s, feed in pairs])
         for state, feed in pairs:
             state.held.extend(feed)
-        return [score.logits for score in scores]
+        return scores

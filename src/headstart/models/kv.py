@@ -24,6 +24,7 @@ class KVCache:
     def __init__(self, owner: object, num_layers: int, context_limit: int) -> None:
         self.owner = owner
         self.tail = Tail(0, 0)
+        self._whole, self._layers = 0, num_layers  # tokens all layers hold; the first `_layers` hold those after them too
         self._limit = context_limit
         self._keys: list[Any] = [None] * num_layers  # each [1, kv_heads, capacity, dim]
         self._values: list[Any] = [None] * num_layers  # each [1, kv_heads, capacity, value_dim]
@@ -36,15 +37,18 @@ class KVCache:
     def rewind(self, length: int) -> None:
         """Forget everything after the first `length` tokens. Raises ValueError if `length` exceeds what is held."""
         self.tail = self.tail.rewound(length)
+        self._whole = min(self._whole, length)
 
     def keep(self, path: Sequence[int]) -> None:
         """Of the last score keep the chain at the indices `path`, drop the rest. Raises ValueError if it is not a chain."""
-        start, kept = self.tail.start, self.tail.kept(path)
+        start, kept, by_all = self.tail.start, self.tail.kept(path), self._whole == self.length
         # Interrupted halfway, the cache stands where it stood before the last score.
-        self.tail = Tail(start, start)
+        self.tail, self._whole = Tail(start, start), min(self._whole, start)
         if list(path) != list(range(len(path))):
             self._gather(start, path)
         self.tail = kept
+        if by_all:
+            self._whole = kept.length
 
     def fork(self) -> KVCache:
         """An independent copy."""
@@ -52,7 +56,7 @@ class KVCache:
         with torch.inference_mode():
             copy._keys = [None if keys is None else keys[:, :, : self.length].clone() for keys in self._keys]
             copy._values = [None if values is None else values[:, :, : self.length].clone() for values in self._values]
-        copy.tail = self.tail
+        copy.tail, copy._whole, copy._layers = self.tail, self._whole, self._layers
         return copy
 
     def extend(self, layer: int, start: int, keys: Any, values: Any) -> tuple[Any, Any]:
@@ -67,9 +71,16 @@ class KVCache:
         all_values[:, :, start:].copy_(values)
         return all_keys, all_values
 
-    def commit(self, tail: Tail) -> None:
-        """Count the tokens a pass has written, now that it has succeeded."""
-        self.tail = tail
+    def check(self, layers: int) -> None:
+        """Raises ValueError where the tokens held were scored by fewer than the first `layers`."""
+        if self._whole < self.length and self._layers < layers:
+            raise ValueError(f"tokens scored by the first {self._layers} layers must be rewound before {layers} score")
+
+    def commit(self, tail: Tail, layers: int) -> None:
+        """Count the tokens a pass of the first `layers` has written, now that it has succeeded."""
+        self.tail, self._layers = tail, layers
+        if layers == len(self._keys):
+            self._whole = tail.length
 
     def _with_room(self, held: Any, start: int, end: int, like: Any) -> Any:
         """`held` if it has `end` slots, else a larger copy of its first `start`."""
@@ -82,9 +93,9 @@ class KVCache:
         return larger
 
     def _gather(self, start: int, path: Sequence[int]) -> None:
-        """Move the slots `start + path` to `start` …, in every layer."""
+        """Move the slots `start + path` to `start` …, in every layer that has them."""
         end = start + len(path)
         with torch.inference_mode():
-            for held in (*self._keys, *self._values):
+            for held in (*self._keys[: self._layers], *self._values[: self._layers]):
                 slots = start + torch.tensor(path, dtype=torch.long, device=held.device)
                 held[:, :, start:end] = held[:, :, slots]

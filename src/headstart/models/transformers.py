@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.errors import OptionError
 from headstart.interfaces import Ask, Scores
 from headstart.models.asks import Layout, Tail, feature_layers, lay_out_all, wanted_features
 from headstart.models.attention import Pass, Piece, running
 from headstart.models.checkpoint import load_network
 from headstart.models.kv import KVCache
+from headstart.models.partial import network_part
 from headstart.models.selfcheck import check
 from headstart.models.torch_extra import torch
 from headstart.rows import FloatArray, IntArray
@@ -46,6 +48,8 @@ class TransformersModel:
         self.windows: dict[int, int | None] = {}  # layer → sliding window, as the network asked for it in the last pass
         self.num_layers: int = text.num_hidden_layers
         self.hidden_size: int = text.hidden_size
+        self._caches_of, self._layers = self, self.num_layers  # a part of a model works on the whole model's caches
+        self._ids: IntArray | None = None  # tokens its logits are of; None: all
 
     @classmethod
     def load(
@@ -89,7 +93,21 @@ class TransformersModel:
 
     def open(self) -> KVCache:
         """An empty cache for one sequence."""
-        return KVCache(self, self.num_layers, self.context_limit)
+        return KVCache(self._caches_of, self._caches_of.num_layers, self.context_limit)
+
+    def part(self, *, layers: int | None = None, ids: Sequence[int] | None = None) -> TransformersModel:
+        """The first `layers` layers with the model's own final norm and head; of the head, the rows of `ids`.
+
+        Weights (but for a copy of those rows) and caches are the model's own: what fewer layers have scored must be rewound
+        before more layers score. Raises OptionError for layers or tokens there are not."""
+        if layers is not None and not 1 <= layers <= self.num_layers:
+            raise OptionError(f"`layers` must be from 1 to the model's {self.num_layers}, got {layers}")
+        wanted = None if ids is None else np.unique(np.asarray(ids, dtype=np.int64))
+        if wanted is not None and not (wanted.size and wanted[0] >= 0 and wanted[-1] < self.vocab_size):
+            raise OptionError(f"`ids` must be tokens from 0 to {self.vocab_size - 1}, at least one, got {list(ids or ())[:3]} …")
+        part = TransformersModel(network_part(self.network, layers, wanted), context_limit=self.context_limit)
+        part._caches_of, part._layers, part._ids = self._caches_of, layers or self._layers, wanted
+        return part
 
     def score(self, asks: Sequence[Ask]) -> list[Scores]:
         """Logits [num_logits, vocab] in float32 for each ask, in one pass (several for more than 512 tokens in all).
@@ -98,7 +116,12 @@ class TransformersModel:
         caches = [self._own(ask) for ask in asks]
         layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
         layers = feature_layers(asks, self.num_layers)
-        rows: list[list[FloatArray]] = [[np.empty((0, self.vocab_size), dtype=np.float32)] for _ in layouts]
+        if layers and self._layers < self.num_layers:
+            raise ValueError("`feature_layers` need a pass of all layers")
+        for cache in caches:
+            cache.check(self._layers)
+        width = self.vocab_size if self._ids is None else self._ids.size
+        rows: list[list[FloatArray]] = [[np.empty((0, width), dtype=np.float32)] for _ in layouts]
         features: list[list[FloatArray]] = [[] for _ in layouts]
         with torch.inference_mode():
             for group in _groups(layouts):
@@ -108,9 +131,9 @@ class TransformersModel:
                     rows[index].append(new)
                     features[index].append(seen)
         for cache, layout in zip(caches, layouts, strict=True):
-            cache.commit(Tail.of(layout))
+            cache.commit(Tail.of(layout), self._layers)
         return [
-            Scores(logits=_joined(parts), features=wanted_features(ask, layers, np.concatenate(seen, axis=1)))
+            Scores(logits=_joined(parts), ids=self._ids, features=wanted_features(ask, layers, np.concatenate(seen, axis=1)))
             for ask, parts, seen in zip(asks, rows, features, strict=True)
         ]
 
@@ -130,7 +153,7 @@ class TransformersModel:
 
     def _own(self, ask: Ask) -> KVCache:
         cache = ask.cache
-        if not isinstance(cache, KVCache) or cache.owner is not self:
+        if not isinstance(cache, KVCache) or cache.owner is not self._caches_of:
             raise ValueError("`cache` must come from open() of the model that scores it")
         return cache
 

@@ -4,6 +4,7 @@
     stream      `Transcript`, `TextStream`, `StopStrings`: tokens into text, one at a time
     stopper     when a text ends, and what each token released
     vocabulary  whether two tokenizers mean the same by an id
+    crossing    tokens that two vocabularies share, a text of one as tokens of the other
     folder, gguf_tokenizer   where a tokenizer comes from; each returns `Parts`
     gguf        the metadata of a GGUF file
     chat, literal, decoding  templates in a sandbox, text that must not become a special token, token → bytes
@@ -11,6 +12,7 @@
 It knows nothing of models or logits.
 """
 
+from headstart.text.crossing import Crossing
 from headstart.text.gguf import read_metadata
 from headstart.text.stopper import TextStopper
 from headstart.text.stream import Piece, StopStrings, TextStream, Transcript
@@ -18,6 +20,7 @@ from headstart.text.tokenizer import Message, Tokenizer
 from headstart.text.vocabulary import check_same_vocabulary, vocabulary_difference
 
 __all__ = [
+    "Crossing",
     "Message",
     "Piece",
     "StopStrings",

@@ -20,6 +20,7 @@ from headstart.text.parts import Parts
 
 __all__ = ["Message", "Tokenizer"]
 
+_BYTE_ZERO = "\0"
 Message = Mapping[str, str]  # {"role": …, "content": …}
 
 
@@ -56,6 +57,16 @@ class Tokenizer:
         if not self._special_ids.isdisjoint(ids):
             ids = self._literal.encode(text)
         return [*self._parts.start_ids, *ids]
+
+    def encode_more(self, text: str, *, begun: bool) -> list[int]:
+        """Ids of a piece of a text, without a start token. `begun`: more text stands before it, so no space is put there."""
+        if begun and self._parts.decoding.strip_start:
+            # These vocabularies put a space before whatever they encode: let it be before a byte that joins no token.
+            ids: list[int] = self._core.encode(_BYTE_ZERO + text, add_special_tokens=False).ids
+            place = next((place for place, token in enumerate(ids) if self.token_bytes(token) == b"\0"), None)
+            if place is not None and self._special_ids.isdisjoint(ids):
+                return ids[place + 1 :]
+        return self.encode(text)[len(self._parts.start_ids) :]
 
     def encode_chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """Ids of a conversation, rendered by the model's chat template; `add_generation_prompt` opens the model's turn.
@@ -125,6 +136,16 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Highest id that has a token, plus one. A model's rows may be wider (padding)."""
         return len(self._tokens)
+
+    def frequent(self, count: int) -> list[int]:
+        """Ids of the `count` most frequent tokens, as far as the vocabulary tells, and of every special token; increasing.
+
+        Byte-pair vocabularies number their tokens in order of merging, the most frequent pair of the training text first: so
+        lower ids are the more frequent ones; but for single bytes and letters, which some number last: they are taken first."""
+        ordinary = [token for token, name in enumerate(self._tokens) if name is not None and token not in self._special_ids]
+        single = [token for token in ordinary if len(self.token_bytes(token)) == 1]
+        first = dict.fromkeys([*single, *ordinary])
+        return sorted({*list(first)[:count], *(token for token in self._special_ids if token < self.vocab_size)})
 
     @property
     def start_ids(self) -> tuple[int, ...]:

@@ -1,0 +1,44 @@
+"""Drafting token by token from a model's rows: what every drafter that runs a model has in common.
+
+Each row goes through the target's own processor (temperature, truncation, penalties, bans), so that it resembles the target's,
+and every token is drawn from the very row that is handed on. It does not know which model scores, or how its cache is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headstart.errors import RowError
+from headstart.interfaces import Context, Draws
+from headstart.records import Draft
+from headstart.rows import FloatArray, IntArray
+
+__all__ = ["LastRows", "roll_out"]
+
+# (which sequences, the drafts of all) → for each of those the logits after its text and draft, and the target's tokens they
+# are of (None: all).
+LastRows = Callable[[Sequence[int], Sequence[Draft]], Sequence[tuple[FloatArray, IntArray | None]]]
+
+
+def roll_out(
+    contexts: Sequence[Context],
+    rooms: Sequence[int],  # tokens to draft at most, by sequence
+    draws: Sequence[Draws],
+    last_rows: LastRows,
+) -> list[Draft]:
+    """One chain a sequence; several share each of the model's passes. A row nothing can be drawn from ends its draft."""
+    drafts = [Draft() for _ in contexts]
+    active = [i for i, room in enumerate(rooms) if room > 0]
+    while active:
+        still = []
+        for i, (logits, ids) in zip(active, last_rows(active, drafts), strict=True):
+            history = [*contexts[i].tokens, *drafts[i].tokens]
+            try:
+                row = contexts[i].processor.row(history, logits, ids)
+            except RowError:
+                continue  # the draft ends before this row, whatever would have been drawn from it
+            drafts[i] = drafts[i].then(row, draws[i].draw(row, len(history)))
+            if len(drafts[i]) < rooms[i]:
+                still.append(i)
+        active = still
+    return drafts

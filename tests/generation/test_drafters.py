@@ -1,0 +1,72 @@
+"""Every drafter by its name, as users load it, on both engines: the plain text, and drafts that are worth something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headstart
+from headstart import drafting
+from headstart.generation import LLM
+from headstart.text import Tokenizer
+from tests.generation.tiny import folder, tiny
+
+PROMPTS = ["the cat sat on the mat, the end: the cat sat on", "END END. the then there", "naïve 東京 😀 1234"]
+NAMES = (
+    "suffix",
+    "suffix+ngram",
+    f"ngram+model:{folder('drafter')}",
+    f"cross:{folder('swapped')}",
+    f"suffix+cross:{folder('raw')}",
+    "skip:1",
+    "ngram+skip:1",
+)
+CUT = (f"model:{folder('drafter')}", f"cross:{folder('swapped')}", "skip:1", f"suffix+model:{folder('drafter')}")
+
+
+def load(drafter: str, **options: Any) -> LLM:
+    """The tiny network in float32, with a drafter by name."""
+    return headstart.load(folder("target"), drafter=drafter, dtype="float32", device="cpu", threads=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in NAMES), *((name, {"draft_vocab": 280}) for name in CUT), ("suffix", {"memory": 100})],
+    ids=lambda value: str(value).replace(str(folder("target").parent), ""),
+)
+def test_on_transformers(name: str, options: dict[str, Any]) -> None:
+    """Greedy, and with a seed at temperature 1: token for token plain decoding, alone and side by side."""
+    llm, plain = load(name, **options), tiny(drafter="none")
+    drafted = 0
+    for ask in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}, {"temperature": 1.0, "seed": 4, "repetition_penalty": 1.3}):
+        want = [out.token_ids for out in plain.generate(PROMPTS, max_tokens=24, **ask)]
+        together = llm.generate(PROMPTS, max_tokens=24, gamma=3, **ask)
+        assert [out.token_ids for out in together] == want
+        drafted += sum(out.stats.num_drafted for out in together)
+        out = llm.generate(PROMPTS[0], max_tokens=24, gamma=5, **ask)
+        assert out.token_ids == want[0]
+        assert out.settings.drafter == name
+    assert drafted > 0
+
+
+def test_smollm2_natively_with_every_drafter(smollm2_path: Path) -> None:
+    """The real model: greedy and sampled, the plain tokens bit for bit; its own vocabulary as another's, and a stranger's."""
+    plain = headstart.load("smollm2", drafter="none", threads=1, offline=True)
+    prompt = "Write a short story about a lighthouse keeper."
+    asks = ({"temperature": 0, "max_tokens": 40}, {"temperature": 1.0, "seed": 7, "max_tokens": 24, "top_p": 0.95})
+    want = [plain.generate(prompt, **ask).token_ids for ask in asks]
+    tiny_target = tiny(drafter="none")
+    target = drafting.Held(model=plain.model, tokenizer=plain.tokenizer)
+    stranger = drafting.Held(model=tiny_target.model, tokenizer=Tokenizer.from_folder(folder("target")))
+    for name, options, least in (
+        ("suffix", {}, 0.0),
+        ("cross:self", {}, 0.85),
+        ("cross:stranger", {}, 0.0),
+    ):
+        drafter = drafting.build(drafting.parse(name, **options), target, {"self": target, "stranger": stranger})
+        for ask, tokens in zip(asks, want, strict=True):
+            out = plain.with_drafter(drafter).generate(prompt, gamma=4, **ask)
+            assert out.token_ids == tokens, name
+            assert ask["temperature"] > 0 or (out.stats.acceptance_rate or 0) >= least, name
