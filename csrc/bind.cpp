@@ -104,11 +104,13 @@ nb::object new_array(std::initializer_list<size_t> shape, float*& data) {
   return nb::cast(Array(start, shape, owner));
 }
 
-nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::handle feature_layers) {
+nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::handle feature_layers, int depth, nb::handle tiles) {
   const Config& config = shared->model->config();
   std::vector<int> layers = integers(feature_layers, "feature_layers");
   for (int layer : layers)
     if (layer < 0 || layer > config.layers) throw std::invalid_argument("`feature_layers` must be from 0 to " + std::to_string(config.layers) + ", got " + std::to_string(layer));
+  const Extent extent{depth, integers(tiles, "tiles")};
+  const size_t width = size_t(shared->model->num_logits(extent));
   std::vector<Ask> passes;
   std::vector<Answer> answers;
   for (nb::handle item : nb::iter(asks)) {
@@ -122,7 +124,7 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
       if (pass.parents.size() != tokens) throw std::invalid_argument("`parents` must name one parent a token");
     }
     if (pass.num_logits < 0 || size_t(pass.num_logits) > tokens) throw std::invalid_argument("`num_logits` must be between 0 and the number of tokens");
-    answer.logits = new_array({size_t(pass.num_logits), size_t(config.vocab)}, pass.logits);
+    answer.logits = new_array({size_t(pass.num_logits), width}, pass.logits);
     if (!layers.empty()) answer.features = new_array({layers.size(), tokens, size_t(config.hidden)}, pass.features);
     passes.push_back(std::move(pass));
     answers.push_back(std::move(answer));
@@ -130,7 +132,7 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
   {
     nb::gil_scoped_release release;
     std::lock_guard lock(shared->mutex);
-    shared->model->score(passes, layers);
+    shared->model->score(passes, layers, extent);
   }
   nb::list out;
   for (const Answer& answer : answers) out.append(nb::make_tuple(answer.logits, answer.features));
@@ -170,8 +172,10 @@ void bind_model(nb::module_& m) {
       .def_static("load", &load, nb::arg("file"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("quantize") = false, nb::arg("progress") = nb::none(),
                   "Raises FileError for a file that cannot be used, ValueError for an option that cannot. `progress` is told the fraction done.")
       .def("open", &open, "An empty cache.")
-      .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(),
-           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.")
+      .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(), nb::arg("layers") = 0, nb::arg("tiles") = nb::make_tuple(),
+           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.\n"
+           "`layers`: stop after so many (0: all), norm and score; such tokens must be rewound before more layers score.\n"
+           "`tiles`: logits of these groups of sixteen tokens only, side by side (none: all).")
       .def("embeddings", &vocabulary_rows<&Model::embeddings>, nb::arg("tokens"), "What a pass starts from, float32 [tokens, hidden].")
       .def("head_rows", &vocabulary_rows<&Model::head_rows>, nb::arg("tokens"), "Rows of the vocabulary head, as the file holds them, float32 [tokens, hidden].")
       .def_prop_ro("architecture", config_value<&Config::architecture>())

@@ -46,6 +46,7 @@ void Cache::rewind(int length) {
   for (size_t i = 0; i < last_parents_.size(); i++) chain = chain && last_parents_[i] == static_cast<int32_t>(i) - 1;
   if (chain) last_parents_.clear();
   length_ = length;
+  whole_ = std::min(whole_, length);
   last_start_ = std::min(last_start_, length);
 }
 
@@ -69,6 +70,7 @@ void Cache::keep(const std::vector<int32_t>& path) {
         std::memcpy(values_[l].data() + h * per_head + to * dim, values_[l].data() + h * per_head + from * dim, dim * sizeof(uint16_t));
       }
   length_ = last_start_ + static_cast<int>(path.size());
+  whole_ = std::min(whole_, length_);
   last_parents_.clear();
 }
 

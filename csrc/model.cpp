@@ -79,12 +79,26 @@ void check(Ask& ask, const Config& c, std::vector<int>& depths) {
 
 }  // namespace
 
-void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const {
+int Model::num_logits(const Extent& extent) const {
+  const int tiles = weights_->head.num_tiles();
+  if (extent.layers < 0 || extent.layers > config_.layers) throw std::invalid_argument("`layers` must be from 1 to " + std::to_string(config_.layers) + ", or 0 for all, got " + std::to_string(extent.layers));
+  for (size_t i = 0; i < extent.tiles.size(); i++)
+    if (extent.tiles[i] < 0 || extent.tiles[i] >= tiles || (i && extent.tiles[i] <= extent.tiles[i - 1])) throw std::invalid_argument("`tiles` must be increasing, from 0 to " + std::to_string(tiles - 1));
+  if (extent.tiles.empty()) return config_.vocab;
+  return std::min(kTile, config_.vocab - extent.tiles.back() * kTile) + static_cast<int>(extent.tiles.size() - 1) * kTile;
+}
+
+void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers, const Extent& extent) const {
+  num_logits(extent);
+  const int layers = extent.layers ? extent.layers : config_.layers;
+  if (layers < config_.layers && !feature_layers.empty()) throw std::invalid_argument("`feature_layers` need a pass of all layers");
   std::lock_guard lock(runner_->mutex);
   std::vector<std::vector<int>> depths(asks.size());
   for (size_t i = 0; i < asks.size(); i++) {
     check(asks[i], config_, depths[i]);
     if (asks[i].cache->model_.get() != this) throw std::invalid_argument("`cache` must come from open() of the model that scores it");
+    if (asks[i].cache->whole_ < asks[i].cache->length_ && asks[i].cache->layers_ < layers)
+      throw std::invalid_argument("tokens scored by the first " + std::to_string(asks[i].cache->layers_) + " layers must be rewound before " + std::to_string(layers) + " score");
     if (!asks[i].cache->last_parents_.empty()) throw std::invalid_argument("a scored tree must be kept or rewound before the next score");
     for (size_t j = 0; j < i; j++) if (asks[j].cache == asks[i].cache) throw std::invalid_argument("`asks` must not name one cache twice; fork it");
   }
@@ -99,16 +113,18 @@ void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers
       room -= last - first;
       first = last;
       if (room == 0) {
-        runner_->run(std::move(pieces), feature_layers);
+        runner_->run(std::move(pieces), feature_layers, extent);
         pieces.clear();
         room = kPassRows;
       }
     }
   }
-  if (!pieces.empty()) runner_->run(std::move(pieces), feature_layers);
+  if (!pieces.empty()) runner_->run(std::move(pieces), feature_layers, extent);
   for (Ask& ask : asks) {
     ask.cache->last_start_ = ask.cache->length_;
     ask.cache->length_ += static_cast<int>(ask.tokens.size());
+    ask.cache->layers_ = layers;
+    if (layers == config_.layers) ask.cache->whole_ = ask.cache->length_;
     ask.cache->last_parents_ = ask.parents;
   }
 }

@@ -45,6 +45,7 @@ class Cache {
   void reserve(int slots);
   std::shared_ptr<const Model> model_;
   int length_ = 0, capacity_ = 0;
+  int whole_ = 0, layers_ = 0;         // tokens that all layers hold; the first `layers_` hold those after them too
   int last_start_ = 0;                 // length before the last score
   std::vector<int32_t> last_parents_;  // of the last score's tokens, if they were a tree: it must be kept or rewound first
   std::vector<std::vector<uint16_t>> keys_, values_;  // by layer: keys [kv_head][slot/16][head_dim][16], values [kv_head][slot][head_dim]
@@ -55,8 +56,14 @@ struct Ask {
   std::vector<int32_t> tokens;
   std::vector<int32_t> parents;  // empty: a chain; else the parent's index within tokens, −1: the end of the cache
   int num_logits = 0;            // for the last so many tokens
-  float* logits = nullptr;       // [num_logits, vocab]
+  float* logits = nullptr;       // [num_logits, vocab], or of the tokens of the tiles asked for
   float* features = nullptr;     // [feature layers, tokens, hidden], or nullptr
+};
+
+// The part of a model that a pass runs: its first layers, then the final norm and some of the vocabulary.
+struct Extent {
+  int layers = 0;              // 0: all
+  std::vector<int32_t> tiles;  // of the vocabulary's matrix, sixteen tokens each, increasing; empty: all
 };
 
 class Model : public std::enable_shared_from_this<Model> {
@@ -79,8 +86,10 @@ class Model : public std::enable_shared_from_this<Model> {
   size_t bytes_per_pass() const;            // read from memory by a pass that scores one token
   size_t cache_bytes_per_token() const;
   // Score every ask in one pass (in several where they hold more tokens than a pass takes). `feature_layers`: whose inputs are wanted.
-  // All or nothing: whatever is thrown (std::invalid_argument for an impossible ask), every cache is as long as before.
-  void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers) const;
+  // Tokens scored by fewer than all layers must be rewound before more layers score. All or nothing: whatever is thrown
+  // (std::invalid_argument for an impossible ask), every cache is as long as before.
+  void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers, const Extent& extent = Extent()) const;
+  int num_logits(const Extent& extent) const;  // a row. Throws std::invalid_argument for an impossible extent.
   // What a pass starts from, [tokens, hidden], and the rows of the vocabulary head as the file holds them, [tokens, hidden]: for
   // drafters that share them. Throws std::invalid_argument for a token there is not.
   void embeddings(const std::vector<int32_t>& tokens, float* out) const;

@@ -55,9 +55,11 @@ Acts rows_from(const Acts& a, int row) {
 Model::Runner::Runner(const Model& model, int threads)
     : m(model), c(model.config_), k(*model.kernels_), w(*model.weights_), pool(threads), ranges(3 * static_cast<size_t>(threads)), residual_buffers(static_cast<size_t>(threads)) {}
 
-void Model::Runner::run(std::vector<Piece> some, const std::vector<int>& features) {
+void Model::Runner::run(std::vector<Piece> some, const std::vector<int>& features, const Extent& part) {
   pieces = std::move(some);
   feature_layers = &features;
+  extent = &part;
+  width = static_cast<size_t>(m.num_logits(part));
   lay_out();
   prepare();
   pool.run([this](int thread) { work(thread); });
@@ -87,7 +89,7 @@ void Model::Runner::lay_out() {
       longest = std::max(longest, row.chain + row.num_tail);
       if ((i - piece.first) % together == 0) blocks.push_back({num_rows(), 0});
       blocks.back().rows++;
-      if (i >= silent) wanted.push_back({num_rows(), ask.logits + static_cast<size_t>(i - silent) * static_cast<size_t>(c.vocab)});
+      if (i >= silent) wanted.push_back({num_rows(), ask.logits + static_cast<size_t>(i - silent) * width});
       rows.push_back(row);
     }
   }
@@ -234,16 +236,18 @@ int Model::Runner::heads_per_part() const {
   return 1;
 }
 
-// Tiles first … last − 1 of the vocabulary's matrix for the wanted rows; neighbours in memory are done as one product.
+// Tiles first … last − 1 of those wanted of the vocabulary's matrix, for the wanted rows; neighbours in memory are done as one product.
 void Model::Runner::score_head(const Acts& acts, int first, int last) {
-  const size_t vocab = static_cast<size_t>(c.vocab);
   const int count = static_cast<int>(wanted.size());
-  for (int t = first; t < last; t++)
+  for (int t = first; t < last; t++) {
+    const int tile = extent->tiles.empty() ? t : extent->tiles[static_cast<size_t>(t)];
+    const Matrix one{w.head.type, std::min(kTile, w.head.n - tile * kTile), w.head.k, w.head.tile_bytes, w.head.tiles + static_cast<size_t>(tile) * w.head.tile_bytes};
     for (int from = 0, to; from < count; from = to) {
       float* out = wanted[static_cast<size_t>(from)].out;
-      for (to = from + 1; to < count && wanted[static_cast<size_t>(to)].out == out + static_cast<size_t>(to - from) * vocab;) to++;
-      k.matmul(w.head, rows_from(acts, from), to - from, t, t + 1, out, vocab);
+      for (to = from + 1; to < count && wanted[static_cast<size_t>(to)].out == out + static_cast<size_t>(to - from) * width;) to++;
+      k.matmul(one, rows_from(acts, from), to - from, 0, 1, out + t * kTile, width);
     }
+  }
 }
 
 // Tasks 0 … tasks − 1, `chunk` at a time: each thread its own contiguous part, so that memory is read in order, then what others have left.
@@ -306,7 +310,8 @@ void Model::Runner::work(int thread) {
   const int heads = c.heads + 2 * c.kv_heads, part = heads_per_part(), group = c.heads / c.kv_heads, parts = (group + part - 1) / part;
   const int attend_tasks = static_cast<int>(blocks.size()) * c.kv_heads * parts, pairs = c.ff / kGroup;
   const float* post_norm = nullptr;
-  for (int layer = 0; layer < c.layers; layer++) {
+  const int layers = extent->layers ? extent->layers : c.layers;
+  for (int layer = 0; layer < layers; layer++) {
     const Layer& l = w.layers[static_cast<size_t>(layer)];
     open_rows(layer > 0, post_norm, l.attention_norm.data(), layer);
     stage_of(heads, heads / (threads * 4), [&](int first, int last) { project_heads(l, layer, mine.normed, first, last); });
@@ -334,9 +339,9 @@ void Model::Runner::work(int thread) {
       }
     });
     post_norm = norm_of(l.post_feed_norm);
-    if (alone && layer + 1 < c.layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
+    if (alone && layer + 1 < layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
     project(l.down, gated);
-    if (!alone && layer + 1 < c.layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
+    if (!alone && layer + 1 < layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
   }
   open_rows(true, post_norm, w.norm.data(), -1);
   if (thread == 0) for (int r = 0; r < n; r++) save_feature(r, c.layers, mine.normed.x + static_cast<size_t>(r) * static_cast<size_t>(hidden));
@@ -345,7 +350,8 @@ void Model::Runner::work(int thread) {
   const bool all = wanted.size() == rows.size();
   if (!all && (alone || thread == 0)) for (size_t i = 0; i < wanted.size(); i++) copy_row(mine.normed, wanted[i].row, mine.wanted, static_cast<int>(i));
   if (!all && !alone) pool.barrier();
-  stage_of(w.head.num_tiles(), std::min(64, w.head.num_tiles() / (threads * 6)), [&](int first, int last) { score_head(all ? mine.normed : mine.wanted, first, last); });
+  const int tiles = extent->tiles.empty() ? w.head.num_tiles() : static_cast<int>(extent->tiles.size());
+  stage_of(tiles, std::min(64, tiles / (threads * 6)), [&](int first, int last) { score_head(all ? mine.normed : mine.wanted, first, last); });
 }
 
 }  // namespace headstart

@@ -76,7 +76,7 @@ struct Residual {
 
 struct Model::Runner {
   Runner(const Model& model, int threads);
-  void run(std::vector<Piece> some, const std::vector<int>& features);
+  void run(std::vector<Piece> some, const std::vector<int>& features, const Extent& part);
 
   const Model& m;
   const Config& c;
@@ -118,6 +118,8 @@ struct Model::Runner {
   struct Wanted { int row; float* out; };
   std::vector<Wanted> wanted;  // rows whose logits are wanted, and where they go
   const std::vector<int>* feature_layers = nullptr;
+  const Extent* extent = nullptr;
+  size_t width = 0;  // numbers of a row of logits
   int longest = 0;
   // Few rows: every thread computes them all, in memory of its own, which costs less than waiting for one another.
   bool alone = false;

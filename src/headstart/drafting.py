@@ -185,7 +185,7 @@ def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> D
 
 def _first_layers(part: Part, wish: Wish, target: Held) -> Model:
     if not isinstance(target.model, Divisible):
-        raise OptionError(f"`drafter` {part.name} needs a target that can stop after some layers; use --engine transformers")
+        raise OptionError(f"`drafter` {part.name} needs a target that can stop after some layers, such as one given by path")
     layers = int(part.argument)
     if layers >= target.model.num_layers:
         most = target.model.num_layers - 1
@@ -205,7 +205,7 @@ def _cut(part: Part, wish: Wish, held: Held) -> Model:
     if ids is None:
         return held.model
     if not isinstance(held.model, Divisible):
-        raise OptionError(f"`draft_vocab` cannot cut the vocabulary of {part.name} here; use --engine transformers")
+        raise OptionError(f"`draft_vocab` cannot cut the vocabulary of {part.name}")
     return held.model.part(ids=ids)
 
 

@@ -52,7 +52,7 @@ def test_on_transformers(name: str, options: dict[str, Any]) -> None:
 
 
 def test_smollm2_natively_with_every_drafter(smollm2_path: Path) -> None:
-    """The real model: greedy and sampled, the plain tokens bit for bit; its own vocabulary as another's, and a stranger's."""
+    """The real model: greedy and sampled, the plain tokens bit for bit; its own first layers, and a stranger's vocabulary."""
     plain = headstart.load("smollm2", drafter="none", threads=1, offline=True)
     prompt = "Write a short story about a lighthouse keeper."
     asks = ({"temperature": 0, "max_tokens": 40}, {"temperature": 1.0, "seed": 7, "max_tokens": 24, "top_p": 0.95})
@@ -62,6 +62,9 @@ def test_smollm2_natively_with_every_drafter(smollm2_path: Path) -> None:
     stranger = drafting.Held(model=tiny_target.model, tokenizer=Tokenizer.from_folder(folder("target")))
     for name, options, least in (
         ("suffix", {}, 0.0),
+        ("suffix+skip:20", {}, 0.0),
+        ("skip:29", {"draft_vocab": 16_384}, 0.0),
+        ("model:self", {"draft_vocab": 8_192}, 0.5),
         ("cross:self", {}, 0.85),
         ("cross:stranger", {}, 0.0),
     ):

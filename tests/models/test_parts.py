@@ -9,11 +9,13 @@ import pytest
 
 from headstart.errors import OptionError
 from headstart.interfaces import Ask, Divisible
-from tests.models.conftest import NETWORKS
+from tests.models.conftest import NATIVES, NETWORKS
 from tests.models.test_contract import PARENTS, assert_same, chain_rows, filled, score, tokens_for
 
+DIVISIBLE = (*NETWORKS, *NATIVES)
 
-@pytest.fixture(params=NETWORKS)
+
+@pytest.fixture(params=DIVISIBLE)
 def model(request: pytest.FixtureRequest, models: dict[str, Any]) -> Any:
     """Each model that has parts."""
     return models[request.param]

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,10 @@ from headstart.models.folder import Folder
 from headstart.models.memory import SMALLER, Needs, check_memory
 from headstart.rows import IntArray
 
-__all__ = ["QUANTIZED", "NativeCache", "NativeModel", "physical_cores"]
+__all__ = ["QUANTIZED", "NativeCache", "NativeModel", "NativePart", "physical_cores"]
 
 QUANTIZED = ("q8_0",)  # what a folder's matrices can be made into at load
+_TILE = 16  # tokens whose logits the core computes together
 
 
 class NativeCache:
@@ -143,6 +145,17 @@ class NativeModel:
         """Logits [num_logits, vocab] in float32 for each ask, in one pass (several for more than 256 tokens in all).
 
         Raises ValueError for an impossible ask. Whatever is raised, every cache is as long as before."""
+        return self.score_part(asks)
+
+    def part(self, *, layers: int | None = None, ids: Sequence[int] | None = None) -> NativePart:
+        """The first `layers` layers with the model's own final norm and head; of the head, the groups of sixteen tokens that hold
+        `ids`. Weights and caches are the model's own: what fewer layers have scored must be rewound before more layers score.
+
+        Raises OptionError for layers or tokens there are not."""
+        return NativePart(self, layers=layers, ids=ids)
+
+    def score_part(self, asks: Sequence[Ask], ids: IntArray | None = None, **extent: Any) -> list[Scores]:
+        """`score` by a part of the model, `extent` as the core takes it, whose logits are of the tokens `ids`."""
         caches = [self._own(ask) for ask in asks]
         layouts = lay_out_all(asks, caches, self.vocab_size, self.context_limit)
         layers = feature_layers(asks, self.num_layers)
@@ -152,11 +165,12 @@ class NativeModel:
                 for cache, layout in zip(caches, layouts, strict=True)
             ],
             layers,
+            **extent,
         )
         for cache, layout in zip(caches, layouts, strict=True):
             cache.tail = Tail.of(layout)
         return [
-            Scores(logits=logits, features=wanted_features(ask, layers, features))
+            Scores(logits=logits, ids=ids, features=wanted_features(ask, layers, features))
             for ask, (logits, features) in zip(asks, answers, strict=True)
         ]
 
@@ -213,6 +227,34 @@ class _Source:
             raise ModelError(message if self.name in message else f"{self.name}: {message}") from None
         except MemoryError:
             raise ModelError(f"{self.name}: not enough memory for its weights; {SMALLER}") from None
+
+
+@final
+class NativePart:
+    """The first layers of a native model, or the head of some of its vocabulary, or both: a `Model` on the same caches."""
+
+    def __init__(self, model: NativeModel, *, layers: int | None, ids: Sequence[int] | None) -> None:
+        if layers is not None and not 1 <= layers <= model.num_layers:
+            raise OptionError(f"`layers` must be from 1 to the model's {model.num_layers}, got {layers}")
+        self._model = model
+        self._extent: dict[str, Any] = {} if layers is None else {"layers": layers}
+        self.vocab_size, self.context_limit = model.vocab_size, model.context_limit
+        self._ids: IntArray | None = None
+        if ids is not None:
+            wanted = np.unique(np.asarray(ids, dtype=np.int64))
+            if wanted.size == 0 or wanted[0] < 0 or wanted[-1] >= self.vocab_size:
+                raise OptionError(f"`ids` must be tokens from 0 to {self.vocab_size - 1}, at least one, got {list(ids)[:3]} …")
+            tiles = np.unique(wanted // _TILE)
+            every = (tiles[:, None] * _TILE + np.arange(_TILE)).ravel()
+            self._extent["tiles"], self._ids = tiles.tolist(), every[every < self.vocab_size]
+
+    def open(self) -> NativeCache:
+        """An empty cache of the model."""
+        return self._model.open()
+
+    def score(self, asks: Sequence[Ask]) -> list[Scores]:
+        """As the model's, by this part of it."""
+        return self._model.score_part(asks, self._ids, **self._extent)
 
 
 def physical_cores() -> int:
