@@ -102,7 +102,7 @@ def biased_logits(
     s = sampling
     short = len(history) - num_prompt < s.min_tokens
     banned = [*s.ban, *(end_ids if short else ())]
-    penalised = s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+    penalised = _penalises(s)
     if not (s.logit_bias or banned or penalised):
         return logits
     out = logits.copy()
@@ -186,7 +186,7 @@ class SamplingProcessor:
         if self._subset is None or self._subset.given is not ids:
             self._subset = _Subset(ids, self.vocab_size, self.sampling, self.end_ids, self._holes)
         subset, s = self._subset, self.sampling
-        penalised = s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+        penalised = _penalises(s)
         places = subset.places(history).tolist() if penalised else history
         row = process(subset.fitted(logits), subset.sampling, places, num_prompt=self.num_prompt, end_ids=subset.ends.tolist())
         return subset.back(row)
@@ -260,6 +260,10 @@ def _inside(token: int, vocab_size: int, name: str) -> int:
     if token >= vocab_size:
         raise OptionError(f"`{name}` names token {token}, outside the vocabulary; ids go from 0 to {vocab_size - 1}")
     return token
+
+
+def _penalises(s: Sampling) -> bool:
+    return s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
 
 
 def _penalise(out: FloatArray, s: Sampling, history: IntArray, num_prompt: int) -> None:

@@ -14,7 +14,7 @@ from headstart.checkpoints.names import d2t_of, number, renamed, t2d_of, token_i
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import ModelError
 
-__all__ = ["TARGET_HEAD", "eagle_config", "layer_json", "read_eagle", "write_eagle"]
+__all__ = ["TARGET_HEAD", "layer_json", "read_eagle", "third_head", "write_eagle"]
 
 # A key of ours: the vocabulary head is the target's own rows, which EAGLE-3 files otherwise bring themselves.
 TARGET_HEAD = "headstart_target_lm_head"
@@ -24,7 +24,7 @@ def read_eagle(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Eagl
     """A head from its config.json and its weights. Raises ModelError."""
     weights = renamed(weights, "model.", "")
     third = any(key in weights for key in ("midlayer.hidden_norm.weight", "norm.weight", "d2t")) or "draft_vocab_size" in config
-    return _read_third(config, dict(weights)) if third else _read_first(config, dict(weights))
+    return third_head(config, config, weights) if third else _read_first(config, dict(weights))
 
 
 def write_eagle(head: EagleHead) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -51,7 +51,7 @@ def write_eagle(head: EagleHead) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, weights
 
 
-def eagle_config(
+def _eagle_config(
     generation: Literal[1, 3], config: Mapping[str, Any], layer: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> EagleConfig:
     """Sizes from `config`, which may be nested, and from `layer`, the part of it that describes the decoder layer."""
@@ -113,19 +113,20 @@ def layer_json(c: EagleConfig) -> dict[str, Any]:
     }
 
 
-def _read_third(config: Mapping[str, Any], weights: dict[str, Tensor]) -> EagleHead:
-    weights = renamed(weights, "layers.0.", "midlayer.")
-    sizes = eagle_config(3, config, config, weights)
-    ids = token_ids_of(weights, sizes.draft_vocab_size, sizes.vocab_size)
-    if "lm_head.weight" not in weights and config.get(TARGET_HEAD) is not True:
+def third_head(config: Mapping[str, Any], layer: Mapping[str, Any], weights: Mapping[str, Tensor]) -> EagleHead:
+    """An EAGLE-3 head; `layer` is the config of its decoder layer. Raises ModelError."""
+    held = renamed(weights, "layers.0.", "midlayer.")
+    sizes = _eagle_config(3, config, layer, held)
+    ids = token_ids_of(held, sizes.draft_vocab_size, sizes.vocab_size)
+    if "lm_head.weight" not in held and config.get(TARGET_HEAD) is not True:
         wanted = [sizes.draft_vocab_size, sizes.hidden_size]
         raise ModelError(f"the checkpoint has no lm_head.weight, wanted with shape {wanted}")
-    return EagleHead(config=sizes, weights=weights, token_ids=ids)
+    return EagleHead(config=sizes, weights=held, token_ids=ids)
 
 
 def _read_first(config: Mapping[str, Any], weights: dict[str, Tensor]) -> EagleHead:
     weights = renamed(weights, "layers.0.", "midlayer.")
-    sizes = eagle_config(1, config, config, weights)
+    sizes = _eagle_config(1, config, config, weights)
     if config.get("bias") is True and not sizes.fc_bias:
         raise ModelError(f"the checkpoint has no fc.bias, wanted with shape [{sizes.hidden_size}]")
     return EagleHead(config=sizes, weights=weights)

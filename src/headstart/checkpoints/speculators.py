@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headstart.checkpoints.eagle import TARGET_HEAD, eagle_config, layer_json
+from headstart.checkpoints.eagle import TARGET_HEAD, layer_json, third_head
 from headstart.checkpoints.heads import EagleHead
-from headstart.checkpoints.names import d2t_of, renamed, t2d_of, token_ids_of
+from headstart.checkpoints.names import d2t_of, renamed, t2d_of
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import ModelError
 
@@ -23,13 +23,7 @@ def read_speculators(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -
     layer = config.get("transformer_layer_config")
     if not isinstance(layer, Mapping):
         raise ModelError("config.json has no transformer_layer_config, which a speculators head needs")
-    held = renamed(weights, "layers.0.", "midlayer.")
-    sizes = eagle_config(3, config, layer, held)
-    ids = token_ids_of(held, sizes.draft_vocab_size, sizes.vocab_size)
-    if "lm_head.weight" not in held and config.get(TARGET_HEAD) is not True:
-        wanted = [sizes.draft_vocab_size, sizes.hidden_size]
-        raise ModelError(f"the checkpoint has no lm_head.weight, wanted with shape {wanted}")
-    return EagleHead(config=sizes, weights=held, token_ids=ids)
+    return third_head(config, layer, weights)
 
 
 def write_speculators(head: EagleHead, verifier: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:

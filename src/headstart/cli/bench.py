@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from headstart.cli.machine import machine, versions
-from headstart.cli.options import JSON, listed, say, write_json
-from headstart.cli.plan import check_report, chosen_prompts
+from headstart.cli.options import JSON, listed, write_json
+from headstart.cli.plan import check_report, chosen_prompts, write_report
 from headstart.cli.view import Loading
 from headstart.prompts import CATEGORIES
 from headstart.records import Options, Sampling
@@ -152,9 +152,7 @@ def speed(as_json: bool, report: str | None, **values: Any) -> None:
     if report is not None:
         from headstart.bench.report import speed_report
 
-        with open(report, "w", encoding="utf-8") as file:
-            file.write(speed_report(llm.target, results, about))
-        say(f"report written to {report}")
+        write_report(report, speed_report(llm.target, results, about))
     if as_json:
         document = {"bench": "speed", "target": llm.target, "machine": about, "ways": [way.name for way in ways]}
         write_json(document | {"results": [result.to_json() for result in results]})

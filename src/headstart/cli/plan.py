@@ -16,7 +16,7 @@ from headstart.prompts import CATEGORIES, Prompt, builtin_prompts, read_prompts
 from headstart.records import Options, Sampling
 from headstart.verify import RULES
 
-__all__ = ["check_report", "chosen_prompts", "command"]
+__all__ = ["check_report", "chosen_prompts", "command", "write_report"]
 
 _LOAD_OPTIONS = ("engine", "dtype", "device", "threads", "offline")
 
@@ -83,9 +83,7 @@ def command(target: str, drafter: tuple[str, ...], as_json: bool, report: str | 
     if report is not None:
         from headstart.plan.report import report as page
 
-        with open(report, "w", encoding="utf-8") as file:
-            file.write(page(plan))
-        say(f"report written to {report}")
+        write_report(report, page(plan))
     if as_json:
         write_json(plan.to_json())
     else:
@@ -105,6 +103,13 @@ def check_report(file: str | None) -> None:
     """Refuse a place that cannot be written, before minutes are spent."""
     if file is not None and not os.path.isdir(os.path.dirname(os.path.abspath(file))):
         raise OptionError(f"`report` must be in a folder that exists, got {file!r}")
+
+
+def write_report(file: str, page: str) -> None:
+    """One HTML page, and a word on where it is."""
+    with open(file, "w", encoding="utf-8") as out:
+        out.write(page)
+    say(f"report written to {file}")
 
 
 def _made(

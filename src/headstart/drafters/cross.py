@@ -13,9 +13,9 @@ from typing import Protocol, final
 
 import numpy as np
 
-from headstart.drafters.rollout import roll_out
+from headstart.drafters.rollout import extend, roll_out
 from headstart.errors import VocabularyMismatchError
-from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
+from headstart.interfaces import Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
 from headstart.rows import FloatArray, IntArray
 
@@ -80,7 +80,7 @@ class CrossDrafter:
             self._read(state, context.tokens)
             tokens = state.text.tokens
             feeds.append(tokens[:-1] if len(tokens) <= self._model.context_limit else [])
-        self._extend(states, feeds, num_logits=0)
+        extend(self._model, states, feeds, num_logits=0)
         return states
 
     def propose(
@@ -101,7 +101,7 @@ class CrossDrafter:
             for i in active:
                 drafted = [self._drafter_token[token] for token in drafts[i].tokens]
                 feeds.append([*texts[i], *drafted][len(states[i].held) :])
-            scores = self._extend([states[i] for i in active], feeds, num_logits=1)
+            scores = extend(self._model, [states[i] for i in active], feeds, num_logits=1)
             return [self._common(scored) for scored in scores]
 
         for i, room in enumerate(rooms):
@@ -128,15 +128,6 @@ class CrossDrafter:
         state.cache.rewind(same)
         del state.held[same:]
         state.agreed = min(same, state.text.num_closed)
-
-    def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[Scores]:
-        pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
-        if not pairs:
-            return []
-        scores = self._model.score([Ask(cache=s.cache, tokens=feed, num_logits=num_logits) for s, feed in pairs])
-        for state, feed in pairs:
-            state.held.extend(feed)
-        return scores
 
     def _common(self, scored: Scores) -> tuple[FloatArray, IntArray]:
         """The last row's logits of shared tokens, and which tokens of the target these are."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 from headstart.drafters.growth import Growth, source
-from headstart.drafters.rollout import roll_out
+from headstart.drafters.rollout import extend, roll_out
 from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
 from headstart.rows import FloatArray, IntArray
@@ -40,7 +40,8 @@ class ModelDrafter:
         """Caches that hold each prompt but its last token (prompts longer than the drafter's context are left out)."""
         states = [_State(self._model.open(), []) for _ in contexts]
         fits = [len(context.tokens) <= self._model.context_limit for context in contexts]
-        self._extend(
+        extend(
+            self._model,
             [state for state, fit in zip(states, fits, strict=True) if fit],
             [list(context.tokens[:-1]) for context, fit in zip(contexts, fits, strict=True) if fit],
             num_logits=0,
@@ -57,7 +58,7 @@ class ModelDrafter:
 
         def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[tuple[FloatArray, IntArray | None]]:
             feeds = [[*contexts[i].tokens, *drafts[i].tokens][len(states[i].held) :] for i in active]
-            scores = self._extend([states[i] for i in active], feeds, num_logits=1)
+            scores = extend(self._model, [states[i] for i in active], feeds, num_logits=1)
             return [(scored.logits[-1], scored.ids) for scored in scores]
 
         return roll_out(contexts, rooms, draws, last_rows)
@@ -72,7 +73,7 @@ class ModelDrafter:
         active = [i for i, shape in enumerate(fitted) if shape is not None]
         growths = {i: Growth(shape, draws[i], len(contexts[i].tokens)) for i, shape in enumerate(fitted) if shape is not None}
         feeds = [list(contexts[i].tokens[len(states[i].held) :]) for i in active]
-        scores = self._extend([states[i] for i in active], feeds, num_logits=1)
+        scores = extend(self._model, [states[i] for i in active], feeds, num_logits=1)
         while active:
             for i, scored in zip(active, scores, strict=True):
                 growth, context = growths[i], contexts[i]
@@ -110,13 +111,4 @@ class ModelDrafter:
         scores = self._model.score(asks)
         for state in states:
             state.cache.rewind(len(state.held))
-        return scores
-
-    def _extend(self, states: Sequence[_State], feeds: Sequence[list[int]], num_logits: int) -> list[Scores]:
-        pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
-        if not pairs:
-            return []
-        scores = self._model.score([Ask(cache=s.cache, tokens=feed, num_logits=num_logits) for s, feed in pairs])
-        for state, feed in pairs:
-            state.held.extend(feed)
         return scores

@@ -7,17 +7,36 @@ and every token is drawn from the very row that is handed on. It does not know w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from headstart.errors import RowError
-from headstart.interfaces import Context, Draws
+from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
 from headstart.rows import FloatArray, IntArray
 
-__all__ = ["LastRows", "roll_out"]
+__all__ = ["Holding", "LastRows", "extend", "roll_out"]
 
 # (which sequences, the drafts of all) → for each of those the logits after its text and draft, and the target's tokens they
 # are of (None: all).
 LastRows = Callable[[Sequence[int], Sequence[Draft]], Sequence[tuple[FloatArray, IntArray | None]]]
+
+
+class Holding(Protocol):
+    """A drafter model's cache of one sequence, and the tokens in it."""
+
+    cache: Cache
+    held: list[int]
+
+
+def extend(model: Model, states: Sequence[Holding], feeds: Sequence[list[int]], num_logits: int) -> list[Scores]:
+    """Score what is new to each state, in one pass; those with nothing new are left out of the answer."""
+    pairs = [(state, feed) for state, feed in zip(states, feeds, strict=True) if feed]
+    if not pairs:
+        return []
+    scores = model.score([Ask(cache=s.cache, tokens=feed, num_logits=num_logits) for s, feed in pairs])
+    for state, feed in pairs:
+        state.held.extend(feed)
+    return scores
 
 
 def roll_out(
