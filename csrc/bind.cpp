@@ -65,10 +65,11 @@ std::vector<int32_t> integers(nb::handle sequence, const char* name) {
   return out;
 }
 
-std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads, std::optional<std::string> instruction_set, int context, bool quantize,
+std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads, std::optional<std::string> instruction_set, int context, std::optional<std::string> quantize,
                                   std::optional<Progress> progress) {
   if (threads < 1 || threads > 1024) throw std::invalid_argument("`threads` must be from 1 to 1024, got " + std::to_string(threads));
   if (context < 0) throw std::invalid_argument("`context` must be 1 or more, or 0 for the file's own, got " + std::to_string(context));
+  const std::optional<Type> widest = quantized_type(quantize);
   const Kernels* kernels = instruction_set ? &kernels_for(*instruction_set) : kernels_best();
   Progress tell;
   if (progress)
@@ -78,7 +79,7 @@ std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads,
     };
   auto shared = std::make_shared<SharedModel>();
   nb::gil_scoped_release release;
-  shared->model = Model::load(std::move(file), threads, kernels, context, quantize, tell);
+  shared->model = Model::load(std::move(file), threads, kernels, context, widest, tell);
   return shared;
 }
 
@@ -169,8 +170,9 @@ auto config_value() {
 
 void bind_model(nb::module_& m) {
   nb::class_<SharedModel>(m, "Model", "A decoder-only language model.")
-      .def_static("load", &load, nb::arg("file"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("quantize") = false, nb::arg("progress") = nb::none(),
-                  "Raises FileError for a file that cannot be used, ValueError for an option that cannot. `progress` is told the fraction done.")
+      .def_static("load", &load, nb::arg("file"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("quantize") = nb::none(), nb::arg("progress") = nb::none(),
+                  "Raises FileError for a file that cannot be used, ValueError for an option that cannot. `progress` is told the fraction done.\n"
+                  "`quantize`: Q8_0 or Q4_0, which matrices of more bits a weight become.")
       .def("open", &open, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(), nb::arg("layers") = 0, nb::arg("tiles") = nb::make_tuple(),
            "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.\n"

@@ -1,12 +1,16 @@
 // `headstart._core.File`: weights on disk for Python, from a GGUF file or from a directory of tensors that Python read.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -86,9 +90,9 @@ nb::list tensors(const WeightFile& file) {
   return out;
 }
 
-nb::tuple needs(std::shared_ptr<WeightFile> file, int context, bool quantize) {
+nb::tuple needs(std::shared_ptr<WeightFile> file, int context, std::optional<std::string> quantize) {
   if (context < 0) throw std::invalid_argument("`context` must be 1 or more, or 0 for the file's own, got " + std::to_string(context));
-  const Model::Needs found = Model::needs(std::move(file), context, quantize);
+  const Model::Needs found = Model::needs(std::move(file), context, quantized_type(quantize));
   return nb::make_tuple(found.weights, found.cache_per_token, found.context);
 }
 
@@ -99,7 +103,7 @@ void bind_file(nb::module_& m) {
       .def_prop_ro("path", &WeightFile::path)
       .def_prop_ro("size", &WeightFile::file_bytes, "Bytes of all files together.")
       .def_prop_ro("types", &types, "Weight type → how many numbers the file holds in it.")
-      .def("needs", &needs, nb::arg("context") = 0, nb::arg("quantize") = false,
+      .def("needs", &needs, nb::arg("context") = 0, nb::arg("quantize") = nb::none(),
            "What its model will hold: bytes of weights, cache bytes a token, tokens a sequence may hold. Raises FileError if it cannot be run.")
       .def("metadata", &metadata, "Everything in the header; texts as bytes, of a list of texts only how many. For tests.")
       .def("tensors", &tensors, "(name, type, shape with inputs first, data), copied. For tests.");

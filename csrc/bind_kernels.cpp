@@ -110,6 +110,17 @@ Result matmul(const std::string& set, const std::string& name, nb::bytes data, i
   return Result(out, {rows, size_t(n)}, owner);
 }
 
+nb::bytes weight_blocks(const std::string& name, const Rows& x) {
+  const std::optional<Type> type = quantized_type(name);
+  const int width = static_cast<int>(x.shape(1));
+  if (width % kGroup != 0) throw std::invalid_argument("`x` must have a multiple of 32 columns, got " + std::to_string(width));
+  const size_t bytes = row_bytes(*type, width);
+  std::vector<uint8_t> blocks(x.shape(0) * bytes);
+  for (size_t row = 0; row < x.shape(0); row++)
+    if (!quantize_row(*type, x.data() + row * x.shape(1), width, blocks.data() + row * bytes)) throw std::invalid_argument("`x` holds numbers that are not finite or too large for " + name);
+  return nb::bytes(blocks.data(), blocks.size());
+}
+
 nb::tuple quantize(const std::string& set, const Rows& x) {
   const Activations a(kernels_for(set), x, true);
   auto [values, values_owner] = new_floats(x.size());
@@ -184,6 +195,12 @@ const Kernels& kernels_for(const std::string& name) {
   throw std::invalid_argument("`instruction_set` must be one this CPU and this build have (" + known + "), got '" + name + "'");
 }
 
+std::optional<Type> quantized_type(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  if (*name != "Q8_0" && *name != "Q4_0") throw std::invalid_argument("`quantize` must be Q8_0 or Q4_0, got '" + *name + "'");
+  return type_named(*name);
+}
+
 std::pair<float*, nb::capsule> new_floats(size_t n) {
   float* data = new float[n];
   return {data, nb::capsule(data, [](void* p) noexcept { delete[] static_cast<float*>(p); })};
@@ -197,6 +214,7 @@ void bind_kernels(nb::module_& m) {
   m.def("dequantize", &dequantize, nb::arg("type_name"), nb::arg("data"), nb::arg("k"), "Rows of `k` weights as a file holds them → float32 [rows, k].");
   m.def("matmul", &matmul, nb::arg("instruction_set"), nb::arg("type_name"), nb::arg("data"), nb::arg("n"), nb::arg("k"), nb::arg("x"), "x [rows, k] times the file's matrix [n, k], transposed: float32 [rows, n].");
   m.def("quantize", &quantize, nb::arg("instruction_set"), nb::arg("x"), "The 8-bit integers (as floats, [rows, k]) and scales [rows, k/32] that stand for x [rows, k].");
+  m.def("weight_blocks", &weight_blocks, nb::arg("type_name"), nb::arg("x"), "Weights [rows, k] as a file would hold them in Q8_0 or Q4_0.");
   m.def("attend", &attend, nb::arg("instruction_set"), nb::arg("query"), nb::arg("keys"), nb::arg("values"), nb::arg("first"), nb::arg("chain"), nb::arg("tail"), "One query [heads, dim] over slots first … chain − 1 and `tail` of keys and values [slots, dim]: float32 [heads, dim].");
   m.def("rms_norm", &rms_norm, nb::arg("instruction_set"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"), "x / √(mean x² + eps) · weight.");
   m.def("gate", &gate, nb::arg("instruction_set"), nb::arg("activation"), nb::arg("gate"), nb::arg("up"), "activation(gate) · up, for 'silu' or 'gelu' (its tanh form).");

@@ -10,14 +10,14 @@
 
 namespace headstart {
 
-std::shared_ptr<Model> Model::load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, bool quantize,
+std::shared_ptr<Model> Model::load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, std::optional<Type> widest,
                                    const std::function<void(double)>& progress) {
   std::shared_ptr<Model> model(new Model());
   model->weights_ = std::make_unique<Weights>(std::move(file));
   model->config_ = read_config(*model->weights_->file, context);
   model->kernels_ = kernels;
   model->runner_ = std::make_unique<Runner>(*model, std::max(1, threads));
-  load_weights(*model->weights_, model->config_, quantize, model->runner_->pool, progress);
+  load_weights(*model->weights_, model->config_, widest, model->runner_->pool, progress);
   return model;
 }
 
@@ -31,10 +31,10 @@ size_t Model::bytes_per_pass() const { return weights_->tile_bytes + weights_->v
 
 size_t Model::cache_bytes_per_token() const { return config_.cache_bytes_per_token(); }
 
-Model::Needs Model::needs(std::shared_ptr<const WeightFile> file, int context, bool quantize) {
+Model::Needs Model::needs(std::shared_ptr<const WeightFile> file, int context, std::optional<Type> widest) {
   Weights weights(std::move(file));
   const Config config = read_config(*weights.file, context);
-  return {measure_weights(weights, config, quantize), config.cache_bytes_per_token(), config.context};
+  return {measure_weights(weights, config, widest), config.cache_bytes_per_token(), config.context};
 }
 
 void Model::rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,16 +69,16 @@ struct Extent {
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
-  // `progress` is told the fraction loaded (0 to 1) now and then. `threads` ≥ 1. `context` 0: the file's own. `quantize`: unquantised
-  // matrices become Q8_0. Throws FileError.
-  static std::shared_ptr<Model> load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, bool quantize,
+  // `progress` is told the fraction loaded (0 to 1) now and then. `threads` ≥ 1. `context` 0: the file's own. Matrices of more bits a
+  // weight than `widest` (Q8_0 or Q4_0) become that. Throws FileError.
+  static std::shared_ptr<Model> load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, std::optional<Type> widest,
                                      const std::function<void(double)>& progress);
   // What such a model will hold in memory, told before any of it is asked for. Throws FileError as `load` does.
   struct Needs {
     size_t weights = 0, cache_per_token = 0;
     int context = 0;
   };
-  static Needs needs(std::shared_ptr<const WeightFile> file, int context, bool quantize);
+  static Needs needs(std::shared_ptr<const WeightFile> file, int context, std::optional<Type> widest);
   ~Model();
   const Config& config() const { return config_; }
   const Kernels& kernels() const { return *kernels_; }

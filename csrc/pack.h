@@ -49,8 +49,8 @@ size_t tile_bytes(Type type, int k);
 // One row of the file as floats, [k].
 void dequantize_row(Type type, const uint8_t* row, int k, float* out);
 
-// A row of an unquantised type as Q8_0, [k/32 blocks]; false where a number is not finite or too large for it.
-bool quantize_row(Type type, const uint8_t* row, int k, uint8_t* blocks);
+// Floats [k] as blocks of Q8_0 or Q4_0; false where a number is not finite or too large for it.
+bool quantize_row(Type to, const float* x, int k, uint8_t* blocks);
 
 // Rows of the file (`rows` of them, at most 16, the others zero) into one tile.
 void pack_tile(Type type, const uint8_t* first_row, size_t stride, int rows, int k, uint8_t* tile);

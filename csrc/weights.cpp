@@ -83,11 +83,11 @@ struct Job {
 
 class Packer {
  public:
-  explicit Packer(bool quantize) : quantize_(quantize) {}
+  explicit Packer(std::optional<Type> widest) : widest_(widest) {}
 
   void add(const Tensor* t, Matrix& m) {
     m.type = static_cast<Type>(t->type);
-    if (quantize_ && block_size(m.type) == 1) m.type = Type::Q8_0;
+    if (widest_ && row_bytes(m.type, kCompared) > row_bytes(*widest_, kCompared)) m.type = *widest_;
     m.k = static_cast<int>(t->shape[0]);
     m.n = static_cast<int>(t->shape[1]);
     m.tile_bytes = tile_bytes(m.type, m.k);
@@ -131,23 +131,27 @@ class Packer {
     std::atomic<bool> good{true};
     pool.run([&](int) {
       std::vector<uint8_t> blocks(m.type == from ? 0 : kTile * held);
+      std::vector<float> floats(m.type == from ? 0 : static_cast<size_t>(m.k));
       for (int t = next.fetch_add(1); t < last_tile; t = next.fetch_add(1)) {
         const uint8_t* rows = job.tensor->data + static_cast<size_t>(t) * kTile * stride;
         const int count = std::min(kTile, m.n - t * kTile);
         if (m.type != from) {
-          for (int r = 0; r < count; r++)
-            if (!quantize_row(from, rows + static_cast<size_t>(r) * stride, m.k, blocks.data() + static_cast<size_t>(r) * held)) good = false;
+          for (int r = 0; r < count; r++) {
+            dequantize_row(from, rows + static_cast<size_t>(r) * stride, m.k, floats.data());
+            if (!quantize_row(m.type, floats.data(), m.k, blocks.data() + static_cast<size_t>(r) * held)) good = false;
+          }
           rows = blocks.data();
         }
         pack_tile(m.type, rows, held, count, m.k, out + static_cast<size_t>(t) * m.tile_bytes);
       }
     });
-    if (!good) throw FileError("tensor " + in_quotes(job.tensor->name) + " holds numbers that are not finite or beyond what Q8_0 can hold, so it cannot be quantised");
+    if (!good) throw FileError("tensor " + in_quotes(job.tensor->name) + " holds numbers that are not finite or beyond what " + type_name(m.type) + " can hold, so it cannot be quantised");
     const size_t first = static_cast<size_t>(first_tile) * kTile, last = std::min(static_cast<size_t>(last_tile) * kTile, static_cast<size_t>(m.n));
     WeightFile::release(job.tensor->data + first * stride, (last - first) * stride);
   }
 
-  bool quantize_;
+  static constexpr int kCompared = 256;  // inputs by whose bytes types are compared
+  std::optional<Type> widest_;
   std::vector<Job> jobs_;
   size_t bytes_ = 0;
 };
@@ -268,9 +272,9 @@ Config read_config(const WeightFile& file, int context) {
 namespace {
 
 // Takes every tensor: norms and biases into memory, matrices as jobs for the packer.
-Packer lay_out(Model::Weights& w, const Config& c, bool quantize) {
+Packer lay_out(Model::Weights& w, const Config& c, std::optional<Type> widest) {
   Taker take(*w.file, c);
-  Packer packer(quantize);
+  Packer packer(widest);
   const uint64_t hidden = static_cast<uint64_t>(c.hidden), ff = static_cast<uint64_t>(c.ff), dim = static_cast<uint64_t>(c.head_dim);
   const uint64_t q = static_cast<uint64_t>(c.heads) * dim, kv = static_cast<uint64_t>(c.kv_heads) * dim, vocab = static_cast<uint64_t>(c.vocab);
   const bool gemma = c.architecture == "gemma3", norms = gemma || c.architecture == "qwen3";
@@ -311,13 +315,13 @@ Packer lay_out(Model::Weights& w, const Config& c, bool quantize) {
 
 }  // namespace
 
-size_t measure_weights(Model::Weights& w, const Config& c, bool quantize) {
-  const Packer packer = lay_out(w, c, quantize);
+size_t measure_weights(Model::Weights& w, const Config& c, std::optional<Type> widest) {
+  const Packer packer = lay_out(w, c, widest);
   return packer.bytes() + Packer::kBeyond + w.vector_bytes;
 }
 
-void load_weights(Model::Weights& w, const Config& c, bool quantize, Pool& pool, const std::function<void(double)>& progress) {
-  Packer packer = lay_out(w, c, quantize);
+void load_weights(Model::Weights& w, const Config& c, std::optional<Type> widest, Pool& pool, const std::function<void(double)>& progress) {
+  Packer packer = lay_out(w, c, widest);
   w.rope = rope_angles(*w.file, c, c.rope_base, true);
   w.local_rope = c.local_rope ? rope_angles(*w.file, c, c.local_rope_base, false) : w.rope;
   if (w.file->text(c.architecture + ".rope.scaling.type", "none") == "yarn") {

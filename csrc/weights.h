@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct Model::Weights {
 };
 
 Config read_config(const WeightFile& file, int context);
-void load_weights(Model::Weights& weights, const Config& config, bool quantize, Pool& pool, const std::function<void(double)>& progress);
-size_t measure_weights(Model::Weights& weights, const Config& config, bool quantize);  // bytes that `load_weights` will hold
+void load_weights(Model::Weights& weights, const Config& config, std::optional<Type> widest, Pool& pool, const std::function<void(double)>& progress);
+size_t measure_weights(Model::Weights& weights, const Config& config, std::optional<Type> widest);  // bytes that `load_weights` will hold
 
 }  // namespace headstart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headstart.drafting import Held, build, parse
+from headstart.drafting import Held, build, parse, parse_all
 from headstart.errors import OptionError, VocabularyMismatchError
 from headstart.text import Tokenizer
 from tests.decode.loops import random_model
@@ -160,3 +160,13 @@ def test_a_vocabulary_that_cannot_be_cut_is_refused(tokenizer: Tokenizer) -> Non
     whole = Held(model=random_model(1, 400), tokenizer=tokenizer)
     with pytest.raises(OptionError, match="`draft_vocab` cannot cut the vocabulary of model:x"):
         build(parse("model:x", draft_vocab=300), whole, {"x": whole})
+
+
+def test_options_of_several_drafters() -> None:
+    """Each drafter gets what it has a use for; what none of them uses is refused."""
+    wishes = parse_all(["none", "suffix", "model:a", "skip:2"], memory=9, draft_vocab=20, draft_quantize="q4_0")
+    got = [(wish.memory, wish.draft_vocab, wish.draft_quantize) for wish in wishes]
+    assert got == [(0, None, None), (9, None, None), (0, 20, "q4_0"), (0, 20, None)]
+    for name, value in (("memory", 9), ("draft_vocab", 9), ("draft_quantize", "q4_0")):
+        with pytest.raises(OptionError, match=f"`{name}`"):
+            parse_all(["none", "ngram"], **{name: value})

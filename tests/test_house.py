@@ -39,6 +39,7 @@ HOUSE = [
     ["bench"],
     ["shipped"],
     ["fetch", "drafting", "train"],
+    ["references"],
     ["loading"],
     ["cli"],
 ]

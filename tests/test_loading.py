@@ -11,6 +11,8 @@ import pytest
 import headstart
 from headstart import fetch
 from headstart.errors import FetchError, HeadstartError, ModelError, OptionError, VocabularyMismatchError
+from headstart.loading import load_many
+from headstart.models.native import NativeModel
 from headstart.text import Tokenizer
 from tests.generation.tiny import folder, tiny
 
@@ -238,10 +240,40 @@ def test_what_is_held_is_reported() -> None:
     assert whole.loaded["weight_bytes"] > 2 * llm.loaded["weight_bytes"] - (1 << 17)
 
 
+def test_a_draft_in_fewer_bits(smollm2_path: Path) -> None:
+    """Only the drafting copy of the model changes: it is smaller, it drafts a little differently, the text stays the same."""
+    plain, drafted = load_many(smollm2_path, ["none", f"model:{smollm2_path}"], draft_quantize="q4_0", threads=1)
+    llm, model, target = drafted.llm, drafted.model, plain.llm.model
+    assert isinstance(model, NativeModel)
+    assert isinstance(target, NativeModel)
+    assert (model.quantize, target.quantize, llm.model) == ("q4_0", None, target)
+    assert model.weight_bytes < target.weight_bytes
+    out = llm.generate("Name three colours.", max_tokens=24, gamma=3)
+    assert out.token_ids == plain.llm.generate("Name three colours.", max_tokens=24).token_ids
+    assert (out.stats.acceptance_rate or 0) > 0.3
+
+
+def test_many_drafters_share_what_they_can_use() -> None:
+    """Options go to the drafters that have a use for them; a model named twice is in memory once."""
+    wide, other = folder("wide"), f"model:{folder('wide-drafter')}"
+    options: dict[str, Any] = {"engine": "native", "threads": 1}
+    found = load_many(wide, ["none", "suffix", other, f"suffix+{other}"], memory=50, draft_quantize="q8_0", **options)
+    assert [each.model is None for each in found] == [True, True, False, True]
+    assert isinstance(found[2].model, NativeModel)
+    assert (found[2].model.quantize, found[0].llm.loaded["quantize"]) == ("q8_0", None)
+    assert [each.costs_key["draft_quantize"] for each in found] == [None, None, "q8_0", "q8_0"]
+    with pytest.raises(OptionError, match="`memory`"):
+        load_many(wide, ["none", other], memory=50, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"quantize": "q4_0"}, ["`quantize`", "q8_0", "'q4_0'"]),
+        ({"quantize": "q4_1"}, ["`quantize`", "q8_0", "q4_0", "'q4_1'"]),
+        ({"draft_quantize": "q5"}, ["`draft_quantize`", "q8_0", "q4_0", "'q5'"]),
+        ({"draft_quantize": "q4_0", "drafter": "ngram"}, ["`draft_quantize`", "ngram", "model:REF"]),
+        ({"draft_quantize": "q4_0", "drafter": "skip:1"}, ["`draft_quantize`", "skip:1", "model:REF"]),
+        ({"draft_quantize": "q4_0", "drafter": "model:x", "engine": "transformers"}, ["`draft_quantize`", "native"]),
         ({"quantize": "q8"}, ["`quantize`", "did you mean 'q8_0'"]),
         ({"quantize": "q8_0", "engine": "transformers"}, ["`quantize`", "transformers", "--engine native"]),
         ({"quantize": "q8_0", "target": "smollm2"}, ["`quantize`", "smollm2", "GGUF"]),

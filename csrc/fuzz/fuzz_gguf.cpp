@@ -193,7 +193,7 @@ void use(const GgufFile& file) {
 
 #if defined(HEADSTART_FUZZ_LOAD)
 void load(const std::string& path) {
-  const auto model = Model::load(std::make_shared<GgufFile>(path), 1, kernels_best(), 64, false, nullptr);
+  const auto model = Model::load(std::make_shared<GgufFile>(path), 1, kernels_best(), 64, std::nullopt, nullptr);
   Cache cache(model);
   std::vector<float> logits(static_cast<size_t>(model->config().vocab));
   std::vector<Ask> asks(1);

@@ -8,7 +8,7 @@ It knows every kind of drafter and what each needs. It does not know how a refer
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -31,7 +31,7 @@ from headstart.errors import ModelError, OptionError, VocabularyMismatchError, d
 from headstart.interfaces import Divisible, Drafter, FeatureModel, Model
 from headstart.text import Crossing, Tokenizer
 
-__all__ = ["Held", "Part", "Wish", "build", "head_folder", "parse"]
+__all__ = ["Held", "Part", "Wish", "build", "head_folder", "parse", "parse_all"]
 
 _WORDS = ("none", "auto", "ngram", "suffix")
 _LOOKUPS = ("auto", "ngram", "suffix")
@@ -80,6 +80,7 @@ class Wish:
     parts: tuple[Part, ...]
     memory: int = 0  # tokens of earlier outputs that `suffix` looks through
     draft_vocab: int | None = None  # a model drafts so many of its most frequent tokens alone; None: any
+    draft_quantize: str | None = None  # what the wider matrices of its models become at load; None: they stay as they are
 
     @property
     def name(self) -> str:
@@ -100,7 +101,7 @@ class Held:
     tokenizer: Tokenizer | None = None
 
 
-def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None) -> Wish:
+def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None, draft_quantize: str | None = None) -> Wish:
     """What a drafter's name and its options ask for. Raises OptionError for unknown names and options nothing would use."""
     parts = tuple(_part(each, name) for each in _PLUS.split(name))
     if len(parts) > 1 and any(part.kind == "none" for part in parts):
@@ -118,7 +119,32 @@ def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None) -> Wish:
                 "use model:REF, cross:REF or skip:N"
             )
         draft_vocab = int(draft_vocab)
-    return Wish(parts=parts, memory=int(memory), draft_vocab=draft_vocab)
+    if draft_quantize is not None and not any(part.reference for part in parts):
+        raise OptionError(
+            f"`draft_quantize` is for models that only draft, got {draft_quantize!r} with --drafter {name}; "
+            "use model:REF or cross:REF"
+        )
+    return Wish(parts=parts, memory=int(memory), draft_vocab=draft_vocab, draft_quantize=draft_quantize)
+
+
+def parse_all(names: Sequence[str], **options: Any) -> list[Wish]:
+    """Several drafters that share options: each gets those it has a use for. Raises OptionError as `parse`, and for an option
+    that none of them would use."""
+    wishes: list[Wish] = []
+    unused = {name for name, value in options.items() if value}
+    for name in names:
+        plain = parse(name)
+        uses = {
+            "memory": any(part.kind == "suffix" for part in plain.parts),
+            "draft_vocab": any(part.kind in _MODELS for part in plain.parts),
+            "draft_quantize": any(part.reference for part in plain.parts),
+        }
+        own = {option: value for option, value in options.items() if uses[option]}
+        unused -= set(own)
+        wishes.append(parse(name, **own))
+    if unused:
+        parse(names[-1] if names else "none", **{option: options[option] for option in sorted(unused)})  # says why
+    return wishes
 
 
 def _is_int(value: Any) -> bool:

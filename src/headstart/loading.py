@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from headstart import __version__, drafting, fetch
+from headstart import __version__, drafting
 from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 from headstart.generation import LLM
 from headstart.interfaces import Drafter, FeatureDrafter, Model
 from headstart.models.memory import check_memory
+from headstart.references import Source, find
 from headstart.text import Tokenizer, check_same_vocabulary
 
 __all__ = ["DEFAULT_TARGET", "Loaded", "load", "load_many"]
@@ -29,15 +30,6 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_THREADS = 1024  # more only exhausts the system
 MIN_CONTEXT = 8  # a loaded model is tried on a few tokens
 Progress = Callable[[str, float | None], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Source:
-    """A reference that was found on this machine."""
-
-    ref: str
-    kind: Literal["gguf", "folder"]
-    path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +59,7 @@ def load(
     drafter: str | Drafter = "auto",  # a name (see `drafting`) or any Drafter
     memory: int = 0,  # tokens of earlier outputs that the drafter suffix looks through
     draft_vocab: int | None = None,  # a model drafts so many of its most frequent tokens alone; None: any
+    draft_quantize: str | None = None,  # 'q4_0' or 'q8_0': what wider matrices of models that draft become, native engine only
     engine: str = "auto",
     dtype: str = "auto",
     device: str = "auto",
@@ -81,8 +74,9 @@ def load(
     Raises ModelError for what cannot be found or read, OptionError for what cannot be honoured, FetchError where a known model
     is not here and cannot be fetched, VocabularyMismatchError for a drafter model that means other tokens by the same ids."""
     how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
-    _check_options(how)
-    wish = _wish(drafter, memory=memory, draft_vocab=draft_vocab)  # refused before minutes are spent on the target
+    _check_options(how, draft_quantize)
+    # Refused before minutes are spent on the target.
+    wish = _wish(drafter, memory=memory, draft_vocab=draft_vocab, draft_quantize=draft_quantize)
     heads = _heads(wish)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
@@ -94,15 +88,15 @@ def load(
 
     name = os.fspath(target)
     # All that can be told before weights are read is told first.
-    source = _found(name, offline, tell)
+    source = find(name, offline, tell)
     _engine(source, how)
     tell(f"reading the tokenizer of {name}", None)
     tokenizer = _tokenizer(source)
     guesses = _guesses(wish, source, tokenizer, offline, tell)
-    main, held = _open_all(source, tokenizer, list(guesses.values()), how, tell)
-    guesser = _guesser(drafter, wish, held[source.path], {ref: held[guess.path] for ref, (guess, _) in guesses.items()})
+    main, held, drafting_models = _open_all(source, tokenizer, [guesses], how, draft_quantize, tell)
+    guesser = _guesser(drafter, wish, held, drafting_models)
     key = costs_key(source.path, [guess.path for guess, _ in guesses.values()] + heads, main.engine, main.loaded)
-    key["draft_vocab"] = draft_vocab
+    key |= {"draft_vocab": draft_vocab, "draft_quantize": draft_quantize}
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -121,6 +115,9 @@ def load_many(
     target: str | os.PathLike[str],
     drafters: Sequence[str],
     *,
+    memory: int = 0,  # these three as for `load`, each for the drafters that have a use for it
+    draft_vocab: int | None = None,
+    draft_quantize: str | None = None,
     engine: str = "auto",
     dtype: str = "auto",
     device: str = "auto",
@@ -132,22 +129,22 @@ def load_many(
 ) -> list[Loaded]:
     """One target with each of `drafters` in turn; every model is in memory once. Raises as `load`."""
     how = _How(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
-    _check_options(how)
-    wishes = [drafting.parse(name) for name in drafters]
+    _check_options(how, draft_quantize)
+    wishes = drafting.parse_all(drafters, memory=memory, draft_vocab=draft_vocab, draft_quantize=draft_quantize)
     tell = progress or (lambda stage, fraction: None)
     name = os.fspath(target)
-    source = _found(name, offline, tell)
+    source = find(name, offline, tell)
     _engine(source, how)
     tokenizer = _tokenizer(source)
     guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
-    main, held = _open_all(source, tokenizer, [guess for found in guesses for guess in found.values()], how, tell)
+    main, held, models = _open_all(source, tokenizer, guesses, how, draft_quantize, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
     for wish, found, heads in zip(wishes, guesses, map(_heads, wishes), strict=True):
-        models = {ref: held[guess.path] for ref, (guess, _) in found.items()}
-        drafter = drafting.build(wish, held[source.path], models)
+        drafter = drafting.build(wish, held, models)
         alone = models[wish.parts[0].argument].model if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
         key = costs_key(source.path, [guess.path for guess, _ in found.values()] + heads, main.engine, main.loaded)
+        key |= {"draft_vocab": wish.draft_vocab, "draft_quantize": wish.draft_quantize}
         llm = base.with_drafter(drafter, costs_key=key)
         # auto may have become a head, which reads more than the text.
         looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
@@ -177,7 +174,7 @@ def _identity(path: Path) -> list[Any]:
     return [str(path), about.st_size, about.st_mtime_ns]
 
 
-def _check_options(how: _How) -> None:
+def _check_options(how: _How, draft_quantize: str | None) -> None:
     """Refuse what no model can be loaded with, before anything is fetched or read."""
     for name, value, known in (("engine", how.engine, ENGINES), ("dtype", how.dtype, DTYPES)):
         if value not in known:
@@ -192,10 +189,11 @@ def _check_options(how: _How) -> None:
     context: Any = how.context
     if context is not None and not (_is_int(context) and context >= MIN_CONTEXT):
         raise OptionError(f"`context` must be a whole number, {MIN_CONTEXT} or more, got {context!r}")
-    if how.quantize is not None and how.quantize not in (known := _native().QUANTIZED):
-        raise OptionError(
-            f"`quantize` must be one of {', '.join(known)}, got {how.quantize!r}{did_you_mean(str(how.quantize), known)}"
-        )
+    for name, wanted in (("quantize", how.quantize), ("draft_quantize", draft_quantize)):
+        if wanted is not None and wanted not in (known := _native().QUANTIZED):
+            raise OptionError(f"`{name}` must be one of {', '.join(known)}, got {wanted!r}{did_you_mean(wanted, known)}")
+    if draft_quantize is not None and how.engine == "transformers":
+        raise OptionError(f"`draft_quantize` is for the native engine, got {draft_quantize!r} with engine transformers")
 
 
 def _is_int(value: object) -> bool:
@@ -229,15 +227,15 @@ def _heads(wish: drafting.Wish | None) -> list[Path]:
 
 
 def _guesses(
-    wish: drafting.Wish | None, target: _Source, tokenizer: Tokenizer, offline: bool, tell: Progress
-) -> dict[str, tuple[_Source, Tokenizer]]:
+    wish: drafting.Wish | None, target: Source, tokenizer: Tokenizer, offline: bool, tell: Progress
+) -> dict[str, tuple[Source, Tokenizer]]:
     """Where the models a drafter names lie, by reference, and their tokenizers: the target's own vocabulary where it must be."""
-    found: dict[str, tuple[_Source, Tokenizer]] = {}
+    found: dict[str, tuple[Source, Tokenizer]] = {}
     for part in wish.parts if wish else ():
         if (ref := part.reference) is None:
             continue
         if ref not in found:
-            source = _found(ref, offline, tell)
+            source = find(ref, offline, tell)
             tell(f"reading the tokenizer of {ref}", None)
             found[ref] = source, tokenizer if source.path == target.path else _tokenizer(source)
         if part.kind == "model":
@@ -245,64 +243,14 @@ def _guesses(
     return found
 
 
-def _found(ref: str, offline: bool, tell: Progress) -> _Source:
-    """Where a reference lies, fetched if that is allowed and needed."""
-    if not ref:
-        raise OptionError(f"`target` must not be empty; name a model ({', '.join(fetch.KNOWN)}), a path or a hub id")
-    if ref in fetch.KNOWN:
-        return _Source(ref=ref, kind="gguf", path=fetch.find(ref) or fetch.fetch(ref, offline=offline, progress=tell))
-    path = Path(ref).expanduser()
-    if os.path.isdir(path):  # no error for names no file can have
-        if not (path / "config.json").is_file():
-            inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:3])
-            hint = (
-                f"no config.json; name one of its GGUF files by its path ({inside})"
-                if inside
-                else "no config.json and no GGUF file"
-            )
-            raise ModelError(f"no model in the folder {ref!r}: it holds {hint}")
-        return _Source(ref=ref, kind="folder", path=path.resolve())
-    if os.path.isfile(path):
-        if path.suffix.lower() != ".gguf":
-            raise ModelError(f"{ref} is a file but not a .gguf file; name a .gguf file or a Hugging Face folder")
-        return _Source(ref=ref, kind="gguf", path=path.resolve())
-    looks_like_path = ref.startswith((".", "/", "~")) or path.suffix.lower() == ".gguf" or ref.count("/") != 1
-    if not looks_like_path:
-        return _Source(ref=ref, kind="folder", path=_hub_folder(ref, offline, tell))
-    hint = did_you_mean(ref, fetch.KNOWN)
-    raise ModelError(
-        f"no model {ref!r:.200} here{hint or ';'} name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
-        "a Hugging Face folder or a hub id owner/name[@revision]"
-    )
-
-
-def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
-    except ImportError:
-        raise MissingExtraError("huggingface_hub", "transformers", f"fetching {ref} from the hub") from None
-    repository, _, revision = ref.partition("@")
-    tell(f"looking up {ref} on the hub", None)
-    wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
-    try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=wanted, local_files_only=offline))
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise ModelError(f"the hub has no {ref}: {str(error).splitlines()[0]}") from None
-    except LocalEntryNotFoundError:
-        way_out = "drop --offline to fetch it" if offline else "check the network, or name a local folder"
-        raise ModelError(f"{ref} is not on this machine and could not be fetched; {way_out}") from None
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise ModelError(f"{ref} could not be fetched from the hub: {str(error).splitlines()[0]}") from None
-
-
-def _engine(source: _Source, how: _How) -> str:
+def _engine(source: Source, how: _How, *, drafts: bool = False) -> str:
     """The engine that runs a reference: GGUF files are the native engine's, folders transformers' unless they are quantised.
+    A GGUF file is requantised only where it `drafts`: a target is run as it is.
 
     Raises OptionError for what the engine cannot honour: the native one computes on the CPU, in the file's own numbers."""
     kind = "native" if source.kind == "gguf" or how.quantize else "transformers"
     chosen = how.engine if how.engine != "auto" else kind
-    if how.quantize and source.kind == "gguf":
+    if how.quantize and source.kind == "gguf" and not drafts:
         raise OptionError(f"`quantize` is for folders, got {how.quantize!r} for {source.ref}; a GGUF file is run as it is")
     if how.quantize and chosen != "native":
         raise OptionError(f"`quantize` is for the native engine, got {how.quantize!r} under {chosen}; use --engine native")
@@ -315,11 +263,11 @@ def _engine(source: _Source, how: _How) -> str:
     return chosen
 
 
-def _check_memory(target: _Source, how: _How, guesses: list[_Source], hows: dict[Path, _How]) -> None:
+def _check_memory(target: Source, how: _How, guesses: Sequence[tuple[Source, _How]]) -> None:
     """Refuse, before weights are read, what cannot be held: target, drafter models and a cache for each."""
     needs = []
-    for source, its in ((target, how), *((guess, hows[guess.path]) for guess in guesses)):
-        if _engine(source, its) == "native":
+    for source, its in ((target, how), *guesses):
+        if _engine(source, its, drafts=source is not target) == "native":
             own = _native().NativeModel.needs(source.path, context=its.context, quantize=its.quantize)
             needs.append(replace(own, context=min(own.context, how.context or own.context)))
     if needs:
@@ -327,26 +275,39 @@ def _check_memory(target: _Source, how: _How, guesses: list[_Source], hows: dict
 
 
 def _open_all(
-    target: _Source, tokenizer: Tokenizer, found: Sequence[tuple[_Source, Tokenizer]], how: _How, tell: Progress
-) -> tuple[_Opened, dict[Path, drafting.Held]]:
-    """The target, and every model by where it lies; one that drafts for itself, or is named twice, is held once."""
-    guesses = list({guess.path: guess for guess, _ in found}.values())
+    target: Source,
+    tokenizer: Tokenizer,
+    found: Sequence[Mapping[str, tuple[Source, Tokenizer]]],  # by drafter: the models it names, by reference
+    how: _How,
+    draft_quantize: str | None,
+    tell: Progress,
+) -> tuple[_Opened, drafting.Held, dict[str, drafting.Held]]:
+    """The target, as opened and as held, and every model that drafts, by reference.
+
+    One that drafts for itself, or is named twice, is in memory once, unless it is to draft in other numbers than the target's."""
+    named = {ref: pair for guesses in found for ref, pair in guesses.items()}
     # The context asked for is the target's; a drafter that holds less stops drafting where its own ends.
     hows = {
-        guess.path: replace(how, context=None, quantize=how.quantize if guess.kind == "folder" else None) for guess in guesses
+        ref: replace(how, context=None, quantize=draft_quantize or (how.quantize if guess.kind == "folder" else None))
+        for ref, (guess, _) in named.items()
     }
-    _check_memory(target, how, guesses, hows)
+    own = (target.path, how.quantize)
+    others = {(guess.path, hows[ref].quantize): (guess, hows[ref]) for ref, (guess, _) in named.items()}
+    _check_memory(target, how, [pair for key, pair in others.items() if key != own])
     main = _opened(target, how, tell)
-    held = {target.path: drafting.Held(model=main.model, tokenizer=tokenizer)}
-    for guess, its_tokenizer in found:
-        if guess.path not in held:
-            model = _opened(guess, hows[guess.path], tell).model
-            held[guess.path] = drafting.Held(model=model, tokenizer=its_tokenizer)
-    return main, held
+    models = {own: main.model}
+    for key, (guess, its) in others.items():
+        if key not in models:
+            models[key] = _opened(guess, its, tell, drafts=True).model
+    held = {
+        ref: drafting.Held(model=models[guess.path, hows[ref].quantize], tokenizer=its_tokenizer)
+        for ref, (guess, its_tokenizer) in named.items()
+    }
+    return main, drafting.Held(model=main.model, tokenizer=tokenizer), held
 
 
-def _opened(source: _Source, how: _How, tell: Progress) -> _Opened:
-    if _engine(source, how) == "native":
+def _opened(source: Source, how: _How, tell: Progress, *, drafts: bool = False) -> _Opened:
+    if _engine(source, how, drafts=drafts) == "native":
         return _opened_natively(source, how, tell)
     try:
         from headstart.models.transformers import TransformersModel
@@ -361,7 +322,7 @@ def _opened(source: _Source, how: _How, tell: Progress) -> _Opened:
     return _Opened(model=model, engine=model.engine, loaded=loaded)
 
 
-def _opened_natively(source: _Source, how: _How, tell: Progress) -> _Opened:
+def _opened_natively(source: Source, how: _How, tell: Progress) -> _Opened:
     model = _native().NativeModel.load(
         source.path, threads=how.threads, context=how.context, quantize=how.quantize, progress=tell
     )
@@ -390,7 +351,7 @@ def _native() -> Any:
     return native
 
 
-def _tokenizer(source: _Source) -> Tokenizer:
+def _tokenizer(source: Source) -> Tokenizer:
     return Tokenizer.from_gguf(source.path) if source.kind == "gguf" else Tokenizer.from_folder(source.path)
 
 

@@ -77,6 +77,36 @@ def test_dequantize_equals_gguf_on_quantised_numbers(kind: str) -> None:
     assert np.abs(got - values).max() < {"8": 0.03, "5": 0.4, "4": 0.8}[kind[1]]
 
 
+def test_eight_bits_are_the_gguf_package_s() -> None:
+    """Weights written as Q8_0, byte for byte."""
+    values = normal(rng_for("Q8_0"), 8, 256)
+    assert _core.weight_blocks("Q8_0", values) == gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0).tobytes()
+
+
+def test_four_bits_are_closer_than_the_usual_ones() -> None:
+    """Weights written as Q4_0: no group is further off than with the scale that just holds its largest number, and all together
+    they are closer; zeros stay zeros."""
+    values = normal(rng_for("Q4_0"), 64, 256)
+    values[0, :32] = 0.0
+    kind = gguf.GGMLQuantizationType.Q4_0
+    ours = _core.dequantize("Q4_0", _core.weight_blocks("Q4_0", values), 256)
+    usual = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+    errors = [((got - values) ** 2).reshape(-1, 32).sum(axis=1) for got in (ours, usual)]
+    assert (errors[0] <= errors[1] * 1.01 + 1e-9).all()  # a half-float scale may be off by a little more
+    assert errors[0].sum() < 0.95 * errors[1].sum()
+    assert (ours[0, :32] == 0).all()
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan, 1e9])
+def test_weights_that_no_scale_holds(bad: float) -> None:
+    """Refused, not written as nonsense."""
+    values = np.ones((1, 32), np.float32)
+    values[0, 3] = bad
+    for kind in ("Q8_0", "Q4_0"):
+        with pytest.raises(ValueError, match="not finite or too large"):
+            _core.weight_blocks(kind, values)
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
 def test_every_sixteen_bit_float_is_read(kind: str) -> None:
     """All 65,536 of them: subnormals, infinities and NaN included."""

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headstart.cli.machine import machine, versions
-from headstart.cli.options import JSON, listed, write_json
+from headstart.cli.options import DRAFT_OPTIONS, JSON, draft_options, listed, write_json
 from headstart.cli.plan import check_report, chosen_prompts, write_report
 from headstart.cli.view import Loading
 from headstart.prompts import CATEGORIES
@@ -33,7 +33,7 @@ def command() -> None:
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
 @click.option("--engine", default="auto", show_default=True, help="auto, native or transformers.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32 or bfloat16 (transformers only).")
-@click.option("--quantize", metavar="q8_0", help="Make a folder's matrices 8-bit at load (native only).")
+@click.option("--quantize", metavar="q8_0|q4_0", help="Make a folder's matrices 8- or 4-bit at load (native only).")
 @click.option("--offline", is_flag=True, help="Never fetch anything.")
 @JSON
 def costs(target: str, k: tuple[int, ...], context: int, repeats: int, as_json: bool, **options: Any) -> None:
@@ -85,6 +85,7 @@ def _gamma(text: str) -> int | str:
     metavar="D",
     help="A drafter to time, as in generate; may be repeated.",
 )
+@draft_options
 @click.option(
     "--gamma",
     multiple=True,
@@ -165,7 +166,7 @@ def _ways(values: dict[str, Any], temperatures: Sequence[float], progress: Loadi
     from headstart.bench.ways import OwnWay, peer
     from headstart.loading import load_many
 
-    load_options = {name: values[name] for name in ("engine", "dtype", "threads", "context", "offline")}
+    load_options = {name: values[name] for name in (*DRAFT_OPTIONS, "engine", "dtype", "threads", "context", "offline")}
     drafters = [name for name in dict.fromkeys(values["drafter"]) if name != "none"]
     loaded = load_many(values["target"], ["none", *drafters], **load_options, progress=progress)
     plain, rule = loaded[0].llm, values["rule"]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headstart.cli.generate_options import generate_options
-from headstart.cli.options import say, write_json
+from headstart.cli.options import DRAFT_OPTIONS, say, write_json
 from headstart.cli.view import CountView, DraftView, Loading, draft_view, scheduled_start, summary
 from headstart.errors import HeadstartError, InputError, OptionError
 from headstart.generation import Piece
@@ -18,7 +18,7 @@ from headstart.records import Options
 __all__ = ["command"]
 
 _LOAD_OPTIONS = (
-    "target", "drafter", "memory", "draft_vocab", "engine", "dtype", "device", "threads", "context", "quantize", "offline",
+    "target", "drafter", *DRAFT_OPTIONS, "engine", "dtype", "device", "threads", "context", "quantize", "offline",
 )  # fmt: skip
 
 

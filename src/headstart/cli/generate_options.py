@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from headstart.cli.options import JSON, listed
+from headstart.cli.options import JSON, draft_options, listed
 from headstart.records import Options
 
 __all__ = ["generate_options"]
@@ -33,7 +33,7 @@ _SAMPLING = Options().sampling
 def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every option of `generate`, in the order of its help."""
     defaults = Options()
-    decorators = [
+    decorators: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         click.argument("prompt", nargs=-1, metavar="[PROMPT | -]"),
         click.option(
             "--target",
@@ -51,22 +51,7 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "layers), eagle:REF or medusa:REF (heads), auto (the head the package has for the target, else ngram), or A+B: A "
             "where it has a guess, else B.",
         ),
-        click.option(
-            "--draft-vocab",
-            type=int,
-            default=None,
-            show_default="all",
-            metavar="N",
-            help="Let a model draft its N most frequent tokens alone.",
-        ),
-        click.option(
-            "--memory",
-            type=int,
-            default=0,
-            show_default="off",
-            metavar="N",
-            help="Let suffix also look through the last N tokens of this process's earlier outputs.",
-        ),
+        draft_options,
         click.option(
             "--gamma",
             show_default=str(defaults.resolved_gamma),
@@ -177,8 +162,8 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--context", type=int, help="Tokens a sequence may hold; at most what the model allows."),
         click.option(
             "--quantize",
-            metavar="q8_0",
-            help="Make a folder's matrices 8-bit at load, for the native engine; that changes the target.",
+            metavar="q8_0|q4_0",
+            help="Make a folder's matrices 8- or 4-bit at load, for the native engine; that changes the target.",
         ),
         click.option("--offline", is_flag=True, help="Never fetch anything."),
         click.option("--show-draft", is_flag=True, help="Mark accepted, corrected and bonus tokens in the text."),

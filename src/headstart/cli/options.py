@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-__all__ = ["JSON", "listed", "say", "write_json"]
+__all__ = ["DRAFT_OPTIONS", "JSON", "draft_options", "listed", "say", "write_json"]
 
 
 def listed(
@@ -30,6 +30,39 @@ def listed(
         return tuple(found)
 
     return callback
+
+
+DRAFT_OPTIONS = ("memory", "draft_vocab", "draft_quantize")
+
+
+def draft_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What a drafter's name leaves open: `DRAFT_OPTIONS`, as `headstart.load` takes them."""
+    decorators = [
+        click.option(
+            "--draft-vocab",
+            type=int,
+            default=None,
+            show_default="all",
+            metavar="N",
+            help="Let a model draft its N most frequent tokens alone.",
+        ),
+        click.option(
+            "--draft-quantize",
+            metavar="q4_0|q8_0",
+            help="Make wider matrices of models that only draft 4- or 8-bit at load (native only).",
+        ),
+        click.option(
+            "--memory",
+            type=int,
+            default=0,
+            show_default="off",
+            metavar="N",
+            help="Let suffix also look through the last N tokens of this process's earlier outputs.",
+        ),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document on stdout.")

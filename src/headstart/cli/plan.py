@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headstart.cli.machine import machine
-from headstart.cli.options import JSON, listed, say, write_json
+from headstart.cli.options import DRAFT_OPTIONS, JSON, draft_options, listed, say, write_json
 from headstart.cli.view import Loading
 from headstart.errors import OptionError
 from headstart.prompts import CATEGORIES, Prompt, builtin_prompts, read_prompts
@@ -18,7 +18,7 @@ from headstart.verify import RULES
 
 __all__ = ["check_report", "chosen_prompts", "command", "write_report"]
 
-_LOAD_OPTIONS = ("engine", "dtype", "device", "threads", "offline")
+_LOAD_OPTIONS = (*DRAFT_OPTIONS, "engine", "dtype", "device", "threads", "offline")
 
 
 @click.command("plan")
@@ -31,6 +31,7 @@ _LOAD_OPTIONS = ("engine", "dtype", "device", "threads", "offline")
     metavar="D",
     help="A drafter to compare, as in generate; may be repeated.",
 )
+@draft_options
 @click.option(
     "--gamma",
     multiple=True,

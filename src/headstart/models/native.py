@@ -28,7 +28,7 @@ from headstart.rows import IntArray
 
 __all__ = ["QUANTIZED", "NativeCache", "NativeModel", "NativePart", "physical_cores"]
 
-QUANTIZED = ("q8_0",)  # what a folder's matrices can be made into at load
+QUANTIZED = ("q8_0", "q4_0")  # what wider matrices can be made into at load
 _TILE = 16  # tokens whose logits the core computes together
 
 
@@ -103,8 +103,9 @@ class NativeModel:
         """A model from a GGUF file (of a split one, name the first part) or from a Hugging Face folder with safetensors.
 
         `threads` is by default the number of physical cores this process may use. `context` lowers `context_limit`.
-        `quantize` 'q8_0' makes a folder's matrices 8-bit, which makes another target of it. `instruction_set` is by default
-        the fastest here. `progress` is called with the stage, its memory stated, and the fraction done.
+        `quantize` 'q8_0' or 'q4_0' makes matrices of more bits a weight 8- or 4-bit, which makes another model of it.
+        `instruction_set` is by default the fastest here. `progress` is called with the stage, its memory stated, and the
+        fraction done.
 
         Raises ModelError if the file cannot be found, read, run or held in memory, OptionError for an option that cannot be
         honoured."""
@@ -197,11 +198,7 @@ class _Source:
         folder = Path(path).is_dir() if "\0" not in self.name else False
         if quantize is not None and quantize not in QUANTIZED:
             raise OptionError(f"`quantize` must be one of {', '.join(QUANTIZED)}, got {quantize!r}")
-        if quantize is not None and not folder:
-            raise OptionError(
-                f"`quantize` is for Hugging Face folders, got {quantize!r} for {self.name}; a GGUF file is run as it is"
-            )
-        self.quantizes = quantize is not None
+        self.quantizes = None if quantize is None else quantize.upper()
         self._folder = Folder(Path(path)) if folder else None
         with self.explained():
             self.file = self._folder.file if self._folder else _core.open_gguf(self.name)
