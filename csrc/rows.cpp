@@ -2,6 +2,7 @@
 #include "rows.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -24,20 +25,54 @@ void multiply(uint64_t a, uint64_t b, uint64_t& high, uint64_t& low) {
 #endif
 }
 
-// Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
-void philox(uint64_t key0, uint64_t key1, uint64_t (&x)[4]) {
-  for (int round = 0; round < 10; round++) {
-    uint64_t high0, low0, high1, low1;
-    multiply(0xD2E7470EE14C6C93u, x[0], high0, low0);
-    multiply(0xCA5A826395121157u, x[2], high1, low1);
-    x[0] = high1 ^ x[1] ^ key0;
-    x[1] = low1;
-    x[2] = high0 ^ x[3] ^ key1;
-    x[3] = low0;
-    key0 += 0x9E3779B97F4A7C15u;
-    key1 += 0xBB67AE8584CAA73Bu;
+// A word as a number between 0 and 1: its top 52 bits, plus a half, over 2^52. All steps are exact.
+double uniform_of(uint64_t word) {
+  const uint64_t bits = (word >> 12) | 0x3ff0000000000000u;  // as a double: 1 and the bits over 2^52
+  double above_one;
+  std::memcpy(&above_one, &bits, sizeof above_one);
+  return above_one - 1.0 + 0x1p-53;
+}
+
+// u of the tokens from 4 · `four` on, four at a time: a block of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
+// easy as 1, 2, 3") for each four.
+void uniforms(uint64_t seed, uint64_t position, int64_t four, int fours, double* u) {
+  for (int i = 0; i < fours; i++, u += 4) {
+    uint64_t a = 1 + static_cast<uint64_t>(four + i), b = 0, c = position, d = 0, key0 = seed, key1 = 0;
+    for (int round = 0; round < 10; round++) {
+      uint64_t high0, low0, high1, low1;
+      multiply(0xD2E7470EE14C6C93u, a, high0, low0);
+      multiply(0xCA5A826395121157u, c, high1, low1);
+      a = high1 ^ b ^ key0;
+      b = low1;
+      c = high0 ^ d ^ key1;
+      d = low0;
+      key0 += 0x9E3779B97F4A7C15u;
+      key1 += 0xBB67AE8584CAA73Bu;
+    }
+    u[0] = uniform_of(a);
+    u[1] = uniform_of(b);
+    u[2] = uniform_of(c);
+    u[3] = uniform_of(d);
   }
 }
+
+// Who is ahead in a race.
+struct Race {
+  int64_t winner = -1;
+  double first = std::numeric_limits<double>::infinity();  // when the winner's clock rang
+
+  void enter(int64_t place, double u, double p) {
+    // −log u ≥ 1 − u: too late to win, whatever its log.
+    if (!(p > 0.0) || (1.0 - u) > first * p * (1.0 + 1e-12)) return;
+    const double finish = -fixed_log(u) / p;
+    if (finish < first || winner < 0) {
+      first = finish;
+      winner = place;
+    }
+  }
+};
+
+constexpr int kNoise = 512;  // tokens whose noise is made before any of them is looked at
 
 }  // namespace
 
@@ -87,30 +122,27 @@ int64_t pick(const float* probs, int64_t n, double uniform) {
 
 template <class Real>
 int64_t race(uint64_t seed, uint64_t position, const Real* probs, const int64_t* ids, int64_t n) {
-  int64_t winner = -1, known = -1;
-  double first = std::numeric_limits<double>::infinity();
-  uint64_t block[4] = {};
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t token = ids ? ids[i] : i;
-    const double p = static_cast<double>(probs[i]);
-    if (!(p > 0.0)) continue;
-    if (token / 4 != known) {
-      known = token / 4;
-      block[0] = 1 + static_cast<uint64_t>(known);
-      block[1] = 0;
-      block[2] = position;
-      block[3] = 0;
-      philox(seed, 0, block);
-    }
-    const double u = (static_cast<double>(block[token % 4] >> 12) + 0.5) * 0x1p-52;
-    if ((1.0 - u) > first * p * (1.0 + 1e-12)) continue;  // −log u ≥ 1 − u: too late to win, whatever its log
-    const double finish = -fixed_log(u) / p;
-    if (finish < first || winner < 0) {
-      first = finish;
-      winner = i;
+  constexpr int kTogether = 16;  // tokens that are passed over without a look at each
+  Race state;
+  double u[kNoise];
+  int64_t i = 0;
+  for (; !ids && i + kNoise <= n; i += kNoise) {
+    uniforms(seed, position, i / 4, kNoise / 4, u);
+    for (int j = 0; j < kNoise; j += kTogether) {
+      const double limit = state.first * (1.0 + 1e-12);
+      int near = 0;  // 1 − u above the limit is late, as in `enter`; a little more may pass here than there
+      for (int l = 0; l < kTogether; l++) near += !((1.0 - u[j + l]) * (1.0 - 1e-15) > limit * static_cast<double>(probs[i + j + l]));
+      for (int l = 0; near && l < kTogether; l++) state.enter(i + j + l, u[j + l], static_cast<double>(probs[i + j + l]));
     }
   }
-  return winner;
+  int64_t known = -1;
+  for (; i < n; i++) {
+    const int64_t token = ids ? ids[i] : i;
+    if (!(probs[i] > Real{0})) continue;
+    if (token / 4 != known) uniforms(seed, position, known = token / 4, 1, u);
+    state.enter(i, u[token % 4], static_cast<double>(probs[i]));
+  }
+  return state.winner;
 }
 
 template int64_t race<float>(uint64_t, uint64_t, const float*, const int64_t*, int64_t);

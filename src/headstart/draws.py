@@ -52,7 +52,8 @@ class StreamDraws:
 
     def draw(self, row: Row, position: int) -> int:
         """A token distributed as `row`; one uniform is spent, also on a point mass. `position` plays no part."""
-        return row.token(inverse_cdf(row.probs, self._generator.random()))
+        uniform = self._generator.random()
+        return row.token(0 if row.probs.size == 1 else inverse_cdf(row.probs, uniform))
 
 
 class KeyedDraws:

@@ -129,6 +129,7 @@ class LLM:
         self.vocab_size = min(model.vocab_size, tokenizer.vocab_size) if tokenizer else model.vocab_size
         self._holes = [i for i, t in enumerate(tokenizer.tokens()) if t is None] if tokenizer else []
         self._lock = lock or threading.Lock()
+        self._decoder = Decoder(model, self.drafter)
         self._pacer = Pacer(model, self.drafter, vocab_size=self.vocab_size, key=costs_key, given=costs)
 
     def with_drafter(self, drafter: Drafter, *, costs_key: Mapping[str, Any] | None = None) -> LLM:
@@ -263,12 +264,11 @@ class LLM:
 
     def _advance(self, streams: Sequence[Stream], joining: Sequence[Stream]) -> list[Stream]:
         """Prefill those that join, one round for all; the ones still running come back."""
-        decoder = Decoder(self.model, self.drafter)
         # The model is what threads share; requests are their own. Holding the lock for one round keeps streams fair.
         with self._lock:
             if joining:
-                decoder.begin([stream.request for stream in joining])
-            decoder.round([stream.request for stream in streams])
+                self._decoder.begin([stream.request for stream in joining])
+            self._decoder.round([stream.request for stream in streams])
         return [stream for stream in streams if not stream.request.done]
 
 

@@ -10,6 +10,7 @@ It does not know models, rounds or chance. `residual`, `overlap` and `total_vari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -246,9 +247,11 @@ def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
 def _floats(values: ArrayLike) -> FloatArray:
     """Floating point of 32 bits or more: half precision cannot hold the sum of a large vocabulary."""
     array = np.asarray(values)
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:  # asked first, as it is so for every row of a round
+        return array
     if not np.issubdtype(array.dtype, np.floating):
         return array.astype(np.float64)
-    return array.astype(np.float32) if array.dtype.itemsize < 4 else array
+    return array.astype(np.float32)
 
 
 def _same_vocabulary(p: Row, q: Row) -> None:
@@ -281,7 +284,7 @@ def _best(logits: FloatArray) -> int:
     """The first largest logit. `argmax` stops at the first NaN, so one look at its value tells every kind of bad row."""
     best = int(np.argmax(logits))
     top = float(logits[best])
-    if np.isnan(top):
+    if math.isnan(top):
         raise RowError(f"the logit of token {best} is NaN")
     if top == np.inf:
         raise RowError(f"the logit of token {best} is +inf")

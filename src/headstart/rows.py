@@ -23,6 +23,8 @@ IntArray = NDArray[np.integer[Any]]
 
 # A row given by a user may be off by this much in total before it is refused; it is then used as given.
 _SUM_TOLERANCE = 1e-4
+_ALL = np.ones(1)  # the probabilities of every point mass
+_ALL.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +43,7 @@ class Row:
         """All mass on one token. Raises IndexError outside the vocabulary."""
         if not 0 <= token < vocab_size:
             raise IndexError(f"token {token} is outside the vocabulary of {vocab_size}")
-        return Row(np.ones(1), np.array([token], dtype=np.int64), vocab_size)
+        return Row(_ALL, np.array([token], dtype=np.int64), vocab_size)
 
     @staticmethod
     def dense(probs: ArrayLike) -> Row:
