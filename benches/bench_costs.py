@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from peers import LlamaCpp
 
+from headstart.cli.doctor import processor_name
 from headstart.costs import measure_bandwidth
 from headstart.interfaces import Ask
 from headstart.models.native import NativeModel
@@ -112,7 +112,7 @@ def main() -> None:
         "measured_bandwidth_gb_s": round(bandwidth, 2),
         "memory_limit_ms": round(ours.model.bytes_per_pass / bandwidth / 1e6, 3),
         "versions": {"headstart": version("headstart"), **({"llama_cpp_python": engines[1].version} if len(engines) > 1 else {})},
-        "hardware": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "hardware": {"processor": processor_name(), "cores": os.cpu_count()},
     }
     print(json.dumps(document))
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 from importlib.metadata import version
 from typing import Any
 
 import headstart
+from headstart.cli.doctor import processor_name
 from headstart.comparison import compare
 
 CODE = """def area(width, height):
@@ -100,7 +100,7 @@ def main() -> None:
         "prompts": results,
         "median_speedup": statistics.median(r["speedup"] for r in results.values()),
         "versions": {name: version(name) for name in ("headstart", "torch", "transformers", "numpy")},
-        "hardware": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "hardware": {"processor": processor_name(), "cores": os.cpu_count()},
     }
     print(json.dumps(document))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 from peers import LlamaCpp
 
 import headstart
+from headstart.cli.doctor import processor_name
 
 PROMPTS = {
     "CSV parser": "Write a Python function that parses a CSV file and returns a list of dictionaries.",
@@ -155,7 +155,7 @@ def main() -> None:
         "n": a.repeats,
         "tokens_per_second": results,
         "versions": {"headstart": version("headstart"), "llama_cpp_python": peer.version},
-        "hardware": {"processor": platform.machine(), "cores": os.cpu_count()},
+        "hardware": {"processor": processor_name(), "cores": os.cpu_count()},
     }
     print(json.dumps(document))
 

@@ -1,23 +1,23 @@
-"""Measured speed: ways take turns, ratios are paired by prompt, what must agree is checked, peers are timed as they should be."""
+"""Measured speed: ways take turns, ratios are paired by prompt, what must agree is checked."""
 
 from __future__ import annotations
 
 import json
-import sys
-import types
 
+import numpy as np
 import pytest
 
-from headstart.bench.report import speed_report
+from headstart import TableModel
+from headstart.bench.report import short, speed_report
 from headstart.bench.speed import Answer, measure_speed
-from headstart.bench.ways import LlamaCppWay, OwnWay, _Streamer, _Timer, peer
+from headstart.bench.ways import OwnWay, Timer
 from headstart.cli.main import run
 from headstart.drafters import ModelDrafter
-from headstart.errors import MissingExtraError, OptionError
+from headstart.errors import OptionError
 from headstart.generation import LLM
 from headstart.prompts import Prompt
 from tests.decode.loops import random_model
-from tests.generation.tiny import folder, tiny
+from tests.generation.tiny import folder
 
 PROMPTS = [Prompt(text="one", category="chat"), Prompt(text="two", category="chat"), Prompt(text="three", category="code")]
 
@@ -64,6 +64,21 @@ def test_other_tokens_are_noticed() -> None:
     assert "&lt;cpu&gt;" in page
 
 
+def test_the_page_shows_every_way_by_its_file() -> None:
+    """Paths are cut to file names, nothing else is; who is left out is said; a peer's text is told by its share and its gap."""
+    assert short("model:/a/b.gguf+ngram γ=4") == "model:b.gguf+ngram γ=4"
+    assert short("llama.cpp cross:~/x/y.gguf γ=2") == "llama.cpp cross:y.gguf γ=2"
+    assert short("ngram+eagle:smollm2 γ=auto") == "ngram+eagle:smollm2 γ=auto"
+    seconds = dict.fromkeys(("one", "two", "three"), 1.0)
+    peer = Fixed("peer <x>", seconds, [], token=2)
+    found = measure_speed([Fixed("plain", seconds, []), peer], PROMPTS, gap=lambda prompt, said, token: 0.25)
+    page = speed_report("table", found, {}, ["llama.cpp is not installed"])
+    assert page.count("<b>1.00×</b>") == 4
+    assert "0 %, gap 0.25" in page
+    assert "llama.cpp is not installed." in page
+    assert "peer &lt;x&gt;" in page
+
+
 def test_nothing_to_compare_is_refused() -> None:
     """No way, no prompt, two of one name."""
     way = Fixed("plain", {"one": 1.0}, [])
@@ -96,55 +111,58 @@ def test_our_own_ways_say_the_same(gamma) -> None:
     assert not OwnWay(plain, rule="block").exact
 
 
-def test_timers_begin_with_the_first_token() -> None:
-    """n tokens have n − 1 gaps; the prompt that transformers hands over first is no token."""
-    ticks = iter([10.0, 11.0, 13.0])
-    timer = _Timer(lambda: next(ticks))
-    import numpy as np
+class Saying(Fixed):
+    """A way that says given tokens."""
 
-    streamer = _Streamer(timer)
-    streamer.put(np.array([[7, 8, 9]]))
+    def __init__(self, name: str, tokens: dict[str, tuple[int, ...]]):
+        super().__init__(name, {}, [])
+        self._tokens = tokens
+
+    def answer(self, prompt, *, max_tokens, temperature, seed) -> Answer:
+        return Answer(token_ids=self._tokens[prompt], seconds=1.0, timed_tokens=len(self._tokens[prompt]))
+
+
+def test_how_far_a_peer_goes_along() -> None:
+    """Greedy: tokens before the first other one, and the farthest of these; a text cut short is no difference."""
+    plain = Saying("plain", {"one": (1, 2, 3, 4), "two": (5, 6), "three": (7, 8)})
+    peer = Saying("peer", {"one": (1, 2, 9, 4), "two": (6, 6), "three": (7,)})
+    asked: list[tuple] = []
+
+    def gap(prompt, said, token) -> float:
+        asked.append((prompt, tuple(said), token))
+        return {"one": 0.25, "two": 2.0}[prompt]
+
+    found = measure_speed([plain, peer], PROMPTS, temperatures=(0.0, 1.0), repeats=1, gap=gap)
+    by = {(each.category, each.way, each.temperature): each for each in found}
+    assert (by["chat", "peer", 0.0].same_prefix, by["chat", "peer", 0.0].largest_gap) == (2 / 6, 2.0)
+    assert (by["code", "peer", 0.0].same_prefix, by["code", "peer", 0.0].largest_gap) == (0.5, None)
+    assert (by["chat", "plain", 0.0].same_prefix, by["chat", "plain", 0.0].largest_gap) == (1.0, None)
+    assert (by["chat", "peer", 1.0].same_prefix, by["chat", "peer", 1.0].largest_gap) == (None, None)
+    assert asked == [("one", (1, 2), 9), ("two", (), 6)]
+
+
+def test_a_gap_is_the_targets_own() -> None:
+    """Nothing below the highest logit for the token it would say itself; what a row says for another."""
+    llm = LLM(TableModel([[0.1, 0.6, 0.3], [0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]))
+    way = OwnWay(llm)
+    assert way.gap([0], [1], 2) == pytest.approx(0.0)  # type: ignore[arg-type]
+    assert way.gap([0], [1], 0) == pytest.approx(np.log(3))  # type: ignore[arg-type]
+
+
+def test_timers_begin_with_the_first_round() -> None:
+    """What comes with the first round is not timed: n single tokens have n − 1 gaps, a first round of two leaves the rest."""
+    ticks = iter([10.0, 11.0, 13.0, 20.0, 24.0])
+    one, two = Timer(lambda: next(ticks)), Timer(lambda: next(ticks))
     for token in (1, 2, 3):
-        streamer.put(np.array([token]))
-    streamer.end()
-    answer = timer.answer()
-    assert (answer.token_ids, answer.seconds, answer.timed_tokens) == ((1, 2, 3), 3.0, 2)
-
-
-def test_llama_cpp_is_driven_as_its_binding_wants(monkeypatch, tmp_path) -> None:
-    """A stand-in with the binding's names: greedy and unpenalised, our own prompt ids, stopped at the limit."""
-    seen: dict = {}
-
-    class Llama:
-        def __init__(self, **options) -> None:
-            seen["load"] = options
-
-        def set_seed(self, seed) -> None:
-            seen["seed"] = seed
-
-        def generate(self, ids, **options):
-            seen["ids"], seen["sampling"] = ids, options
-            yield from [5, 6, 7, 8]
-
-    monkeypatch.setitem(sys.modules, "llama_cpp", types.SimpleNamespace(Llama=Llama))
-    llm = tiny(drafter="none")
-    way = LlamaCppWay(tmp_path / "m.gguf", llm, threads=2, context=64)
-    assert way.answer("hi", max_tokens=3, temperature=0.0, seed=4).token_ids == (5, 6, 7)
-    assert seen["ids"] == llm.prompt_ids("hi")
-    assert (seen["load"]["n_threads"], seen["load"]["n_ctx"], seen["seed"]) == (2, 64, 4)
-    assert (seen["sampling"]["temp"], seen["sampling"]["repeat_penalty"]) == (0.0, 1.0)
-
-
-def test_peers_that_are_not_there(monkeypatch, tmp_path) -> None:
-    """Unknown names, folders llama.cpp cannot read, a package that is missing: one line each, with the way out."""
-    llm = tiny(drafter="none")
-    with pytest.raises(OptionError, match=r"`against` must be one of llama.cpp, transformers, got 'lama.cpp'; did you mean"):
-        peer("lama.cpp", tmp_path, llm, threads=1, context=64)
-    with pytest.raises(OptionError, match=r"reads .gguf files"):
-        peer("llama.cpp", tmp_path, llm, threads=1, context=64)
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(MissingExtraError, match="llama-cpp-python"):
-        peer("llama.cpp", tmp_path / "m.gguf", llm, threads=1, context=64)
+        one.add([token])
+    two.add([1, 2])
+    two.add([])
+    two.add([3, 4, 5])
+    answer = one.answer(max_tokens=8)
+    assert (answer.token_ids, answer.seconds, answer.timed_tokens, answer.rounds) == ((1, 2, 3), 3.0, 2, 3)
+    answer = two.answer(max_tokens=4)
+    assert (answer.token_ids, answer.seconds, answer.timed_tokens, answer.rounds) == ((1, 2, 3, 4), 4.0, 3, 2)
+    assert two.answer(max_tokens=4, counts_rounds=False).rounds is None
 
 
 def test_the_command(capsys, tmp_path) -> None:
@@ -152,12 +170,18 @@ def test_the_command(capsys, tmp_path) -> None:
     prompts, page = tmp_path / "mine.txt", tmp_path / "speed.html"
     prompts.write_text("one two one two\n---\nhello", encoding="utf-8")
     args = ["bench", "speed", "--target", str(folder("target")), "--prompts", str(prompts), "--max-tokens", "8"]
-    args += ["--repeats", "1", "--gamma", "2,auto", "--against", "transformers", "--dtype", "float32", "--threads", "1"]
+    args += ["--repeats", "1", "--gamma", "2,auto", "--against", "transformers,llama.cpp", "--dtype", "float32", "--threads", "1"]
     assert run([*args, "--json", "--report", str(page)]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["ways"] == ["plain", "ngram γ=2", "ngram γ=auto", "transformers"]
-    assert len(document["results"]) == 2 * 4
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["ways"] == ["plain", "ngram γ=2", "ngram γ=auto", "transformers", "transformers ngram γ=2"]
+    assert len(document["results"]) == 2 * 5
     assert all(each["same_tokens"] in (True, None) for each in document["results"])
+    theirs = [each for each in document["results"] if each["way"].startswith("transformers") and each["temperature"] == 0]
+    assert all(each["same_prefix"] == 1.0 or each["largest_gap"] < 1e-3 for each in theirs)
+    assert "llama.cpp reads .gguf files" in err
+    assert document["left_out"] == [line for line in err.splitlines() if "llama.cpp" in line]
+    assert document["machine"]["peers"]["transformers"]["dtype"] == "float32"
     assert {each["temperature"] for each in document["results"]} == {0.0, 1.0}
     assert "versions" in document["machine"]
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")

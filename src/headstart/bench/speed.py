@@ -2,7 +2,8 @@
 
 Every way answers every prompt once in each repeat, and the order turns from prompt to prompt, so that a machine that slows down
 slows all of them. A speedup is by pairs: of one prompt's seconds a token, the baseline's over the way's, the median over repeats;
-its interval is by prompt. The prompt's own reading is left out of the seconds. Ways that must say the same are checked to.
+its interval is by prompt. The prompt's own reading is left out of the seconds. Ways that must say the same are checked to; of the
+others it is told how far their greedy texts go along with the baseline's.
 
 It does not know engines: a way is whatever answers a prompt.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +24,8 @@ __all__ = ["Answer", "Result", "Way", "measure_speed"]
 
 _RESAMPLES = 2000
 Progress = Callable[[str, float | None], None]
+# After a prompt and these greedy tokens: the target's highest logit minus that of the token given last.
+Gap = Callable[[str, Sequence[int], int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,8 @@ class Result:
     speedup: float  # over the baseline, median over prompts of paired ratios
     interval: tuple[float, float]  # 95 %, by prompt
     same_tokens: bool | None  # as the baseline, on every prompt; None: not promised
+    same_prefix: float | None  # greedy: share of the baseline's tokens before the first other one; None with a temperature
+    largest_gap: float | None  # of the first other tokens: how far the target's logit for one lay below its highest; None: none
     block_efficiency: float | None
     prompts: int
     repeats: int
@@ -73,6 +79,8 @@ def measure_speed(
     max_tokens: int = 256,
     repeats: int = 3,
     seed: int = 0,
+    gap: Gap | None = None,  # tells a near tie from another text: see `Result.largest_gap`
+    pause: float = 0.0,  # seconds between answers, in which another engine's idle threads stop looking for work
     progress: Progress | None = None,
 ) -> list[Result]:
     """Time `ways`, the first being the baseline, on `prompts`. Raises OptionError where there is nothing to compare."""
@@ -93,12 +101,13 @@ def measure_speed(
             for place, prompt in enumerate(prompts):
                 first = (place + repeat) % len(ways)
                 for way in (*ways[first:], *ways[:first]):
+                    sleep(pause)
                     made = way.answer(prompt.text, max_tokens=max_tokens, temperature=temperature, seed=seed + place)
                     answers.setdefault((way.name, place), []).append(made)
                     done += 1
                     if progress:
                         progress(f"{way.name}: {prompt.category}", done / total)
-        results += _results(ways, prompts, answers, temperature, repeats, seed)
+        results += _results(ways, prompts, answers, temperature, repeats, seed, gap)
     return results
 
 
@@ -109,6 +118,7 @@ def _results(
     temperature: float,
     repeats: int,
     seed: int,
+    gap: Gap | None,
 ) -> list[Result]:
     categories = list(dict.fromkeys(prompt.category for prompt in prompts))
     found = []
@@ -132,6 +142,8 @@ def _results(
                     speedup=float(np.median(ratios)),
                     interval=(float(low), float(high)),
                     same_tokens=_same(own, base) if way.exact else None,
+                    same_prefix=_prefix(own, base) if temperature == 0 else None,
+                    largest_gap=_gap(gap, [prompts[place].text for place in places], own, base) if temperature == 0 else None,
                     block_efficiency=sum(len(a.token_ids) for a in counted) / rounds if rounds else None,
                     prompts=len(places),
                     repeats=repeats,
@@ -151,6 +163,31 @@ def _speedup(own: Sequence[Answer], base: Sequence[Answer]) -> float:
     pairs = [(_rate([mine]), _rate([other])) for mine, other in zip(own, base, strict=True)]
     ratios = [mine / other for mine, other in pairs if mine > 0 and other > 0]
     return float(np.median(ratios)) if ratios else 1.0
+
+
+def _prefix(own: Sequence[Sequence[Answer]], base: Sequence[Sequence[Answer]]) -> float:
+    """Tokens before the first difference over all the baseline said, every prompt's first answers."""
+    same = sum(_alike(mine[0], other[0]) for mine, other in zip(own, base, strict=True))
+    said = sum(len(other[0].token_ids) for other in base)
+    return same / said if said else 1.0
+
+
+def _alike(mine: Answer, other: Answer) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(mine.token_ids, other.token_ids, strict=False)
+    shorter = min(len(mine.token_ids), len(other.token_ids))
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), shorter)
+
+
+def _gap(
+    gap: Gap | None, prompts: Sequence[str], own: Sequence[Sequence[Answer]], base: Sequence[Sequence[Answer]]
+) -> float | None:
+    gaps = []
+    for prompt, mine, other in zip(prompts, own, base, strict=True):
+        alike = _alike(mine[0], other[0])
+        if gap and alike < min(len(mine[0].token_ids), len(other[0].token_ids)):
+            gaps.append(gap(prompt, other[0].token_ids[:alike], mine[0].token_ids[alike]))
+    return max(gaps, default=None)
 
 
 def _same(own: Sequence[Sequence[Answer]], base: Sequence[Sequence[Answer]]) -> bool:

@@ -1,21 +1,21 @@
-"""Ways to generate that a bench can compare: Headstart with a drafter, and other engines where they are installed.
+"""Headstart with a drafter as a way to generate, and what every way shares: a timer for tokens as they come.
 
-Peers run the same file with as many threads, and are imported when asked for. Their seconds begin with the first token, which
-leaves the prompt's reading out.
+Other engines are ways too; each has a file of its own beside this one, and `peers` opens them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
-from headstart.bench.speed import Answer, Way
-from headstart.errors import MissingExtraError, OptionError, did_you_mean
-from headstart.generation import LLM
+import numpy as np
 
-__all__ = ["PEERS", "LlamaCppWay", "OwnWay", "TransformersWay", "peer"]
+from headstart.bench.speed import Answer
+from headstart.generation import LLM
+from headstart.interfaces import Ask
+
+__all__ = ["OwnWay", "Timer"]
 
 
 @final
@@ -48,122 +48,39 @@ class OwnWay:
             notes=notes,
         )
 
-
-@final
-class LlamaCppWay:
-    """llama.cpp through llama-cpp-python, without a draft, on the same GGUF file."""
-
-    name = "llama.cpp"
-    exact = False
-
-    def __init__(self, file: Path, llm: LLM, *, threads: int, context: int) -> None:
-        """`llm` turns prompts into tokens, so that both read the same."""
-        try:
-            import llama_cpp
-        except ImportError:
-            raise MissingExtraError("llama-cpp-python", "bench", "--against llama.cpp") from None
-        self._llm = llm
-        self._peer: Any = llama_cpp.Llama(
-            model_path=str(file), n_ctx=context, n_threads=threads, n_threads_batch=threads, n_gpu_layers=0, verbose=False
-        )
-
-    def answer(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Answer:
-        """Generate once; from the first token on the clock runs."""
-        ids = self._llm.prompt_ids(prompt)
-        self._peer.set_seed(seed)
-        ends = self._llm.tokenizer.end_ids if self._llm.tokenizer else frozenset()
-        timer = _Timer()
-        for token in self._peer.generate(ids, temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0, reset=True):
-            timer.token(int(token))
-            if token in ends or len(timer.tokens) >= max_tokens:
-                break
-        return timer.answer()
+    def gap(self, prompt: str, said: Sequence[int], token: int) -> float:
+        """How far the logit of `token` lies below the highest after `prompt` and `said`: near 0, rounding decides."""
+        cache = self._llm.model.open()
+        asked = Ask(cache=cache, tokens=[*self._llm.prompt_ids(prompt), *said], num_logits=1)
+        (scores,) = self._llm.model.score([asked])
+        row = np.asarray(scores.logits[-1])[: self._llm.vocab_size]
+        return float(row.max() - row[token])
 
 
-@final
-class TransformersWay:
-    """transformers' own `generate`, without an assistant, on the same file or folder."""
-
-    name = "transformers"
-    exact = False
-
-    def __init__(self, source: Path, llm: LLM, *, threads: int) -> None:
-        try:
-            import torch
-            import transformers
-        except ImportError:
-            raise MissingExtraError("transformers", "transformers", "--against transformers") from None
-        torch.set_num_threads(threads)
-        where = {"gguf_file": source.name} if source.is_file() else {}
-        folder = source.parent if source.is_file() else source
-        # Its own attention and cache, not the ones Headstart puts in their place.
-        load = transformers.AutoModelForCausalLM.from_pretrained
-        self._llm = llm
-        self._network: Any = load(folder, dtype="auto", local_files_only=True, **where).eval()
-
-    def answer(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Answer:
-        """Generate once; from the first token on the clock runs."""
-        import torch
-
-        torch.manual_seed(seed)
-        ids = torch.tensor([self._llm.prompt_ids(prompt)])
-        ends = sorted(self._llm.tokenizer.end_ids) if self._llm.tokenizer else []
-        chance: dict[str, Any] = {"do_sample": False}
-        if temperature > 0:
-            chance = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        timer = _Timer()
-        with torch.inference_mode():
-            self._network.generate(
-                ids, max_new_tokens=max_tokens, eos_token_id=ends or None, pad_token_id=0, streamer=_Streamer(timer), **chance
-            )
-        return timer.answer()
-
-
-PEERS: dict[str, Callable[..., Way]] = {"llama.cpp": LlamaCppWay, "transformers": TransformersWay}
-
-
-def peer(name: str, source: Path, llm: LLM, *, threads: int, context: int) -> Way:
-    """The peer called `name`. Raises OptionError for one that is not known or cannot read the file, MissingExtraError where it is
-    not installed."""
-    if name not in PEERS:
-        raise OptionError(f"`against` must be one of {', '.join(PEERS)}, got {name!r}{did_you_mean(name, PEERS)}")
-    if name == "transformers":
-        return TransformersWay(source, llm, threads=threads)
-    if source.suffix.lower() != ".gguf":
-        raise OptionError(f"`against` llama.cpp reads .gguf files, got {str(source)!r}; compare with transformers instead")
-    return LlamaCppWay(source, llm, threads=threads, context=context)
-
-
-class _Timer:
-    """Tokens as they come, and the seconds after the first."""
+class Timer:
+    """Tokens as they come, and the seconds after the first of them: those that come together are one round."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self.tokens: list[int] = []
         self._first = self._last = 0.0
+        self._rounds = self._untimed = 0
 
-    def token(self, token: int) -> None:
+    def add(self, tokens: Sequence[int]) -> None:
+        """One round's tokens."""
+        if not tokens:
+            return
         self._last = self._clock()
         if not self.tokens:
-            self._first = self._last
-        self.tokens.append(token)
+            self._first, self._untimed = self._last, len(tokens)
+        self.tokens.extend(tokens)
+        self._rounds += 1
 
-    def answer(self) -> Answer:
-        timed = max(0, len(self.tokens) - 1)
-        return Answer(token_ids=tuple(self.tokens), seconds=self._last - self._first, timed_tokens=timed, rounds=timed or None)
-
-
-class _Streamer:
-    """What transformers tells of each token: first the whole prompt, then one token at a time."""
-
-    def __init__(self, timer: _Timer) -> None:
-        self._timer, self._begun = timer, False
-
-    def put(self, value: Any) -> None:
-        if self._begun:
-            for token in value.reshape(-1).tolist():
-                self._timer.token(int(token))
-        self._begun = True
-
-    def end(self) -> None:
-        """Nothing is held back."""
+    def answer(self, *, max_tokens: int, counts_rounds: bool = True) -> Answer:
+        """What came, cut to `max_tokens`; `counts_rounds`: the engine hands tokens out round by round."""
+        return Answer(
+            token_ids=tuple(self.tokens[:max_tokens]),
+            seconds=self._last - self._first,
+            timed_tokens=len(self.tokens) - self._untimed,
+            rounds=self._rounds or None if counts_rounds else None,
+        )

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from headstart.cli.machine import machine, versions
-from headstart.cli.options import DRAFT_OPTIONS, JSON, draft_options, listed, write_json
+from headstart.cli.options import DRAFT_OPTIONS, JSON, draft_options, listed, say, write_json
 from headstart.cli.plan import check_report, chosen_prompts, write_report
 from headstart.cli.view import Loading
+from headstart.generation import LLM
 from headstart.prompts import CATEGORIES
 from headstart.records import Options, Sampling
 from headstart.verify import RULES
 
 __all__ = ["command"]
+
+_PEER_GAMMA = 4  # tokens a round that other engines draft where only auto was asked for
+_PAUSE = 0.05  # seconds between answers where other engines take part: their idle threads go on looking for work for a while
 
 
 @click.group("bench")
@@ -119,7 +124,8 @@ def _gamma(text: str) -> int | str:
     multiple=True,
     callback=listed(str, "an engine"),
     metavar="ENGINE",
-    help="Other engines to time where they are installed: llama.cpp, transformers; a list, or repeated.",
+    help="Other engines to time where they are installed: llama.cpp, transformers, openvino; a list, or repeated. "
+    "Each decodes plainly, and with its own speculation at the fixed lengths of --gamma.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where chance starts.")
 @click.option("--report", metavar="FILE", help="Write the results as one HTML page.")
@@ -139,31 +145,39 @@ def speed(as_json: bool, report: str | None, **values: Any) -> None:
         Options(gamma=gamma)  # a wrong length is refused before a model is read
     check_report(report)
     with Loading() as progress:
-        ways, llm = _ways(values, temperatures, progress)
+        ways, llm, source = _ways(values, temperatures, progress)
+        peers, left_out = _peers(values, llm, source, progress)
         results = measure_speed(
-            ways,
+            [*ways, *(way for peer in peers for way in peer.ways)],
             prompts,
             temperatures=temperatures,
             max_tokens=values["max_tokens"],
             repeats=values["repeats"],
             seed=values["seed"],
+            gap=ways[0].gap if peers else None,
+            pause=_PAUSE if peers else 0.0,
             progress=progress,
         )
+    missing = [*left_out.values(), *(line for peer in peers for line in peer.lacks)]
+    for line in missing:
+        say(line)
     about = machine(llm) | {name: values[name] for name in ("max_tokens", "repeats", "seed")}
+    about |= {"peers": {peer.name: peer.about for peer in peers}}
     if report is not None:
         from headstart.bench.report import speed_report
 
-        write_report(report, speed_report(llm.target, results, about))
+        write_report(report, speed_report(llm.target, results, about, missing))
     if as_json:
-        document = {"bench": "speed", "target": llm.target, "machine": about, "ways": [way.name for way in ways]}
+        names = list(dict.fromkeys(result.way for result in results))
+        document = {"bench": "speed", "target": llm.target, "machine": about, "ways": names, "left_out": missing}
         write_json(document | {"results": [result.to_json() for result in results]})
     else:
         _show_speed(llm.target, results)
 
 
-def _ways(values: dict[str, Any], temperatures: Sequence[float], progress: Loading) -> tuple[list[Any], Any]:
-    """Plain decoding first, then every drafter with every length, then other engines; costs that auto needs are measured now."""
-    from headstart.bench.ways import OwnWay, peer
+def _ways(values: dict[str, Any], temperatures: Sequence[float], progress: Loading) -> tuple[list[Any], LLM, Path]:
+    """Plain decoding first, then every drafter with every length; costs that auto needs are measured now. The target, too."""
+    from headstart.bench.ways import OwnWay
     from headstart.loading import load_many
 
     load_options = {name: values[name] for name in (*DRAFT_OPTIONS, "engine", "dtype", "threads", "context", "offline")}
@@ -179,15 +193,35 @@ def _ways(values: dict[str, Any], temperatures: Sequence[float], progress: Loadi
                     seed = values["seed"] if temperature > 0 and rule in (None, "coupled") else None
                     asked = Options.of(temperature=temperature, rule=rule, gamma=gamma, seed=seed)
                     each.llm.round_costs(asked, progress=progress)
-    threads = int(plain.loaded.get("threads") or os.cpu_count() or 1)
-    context = min(int(plain.model.context_limit), 4096)
-    ways += [peer(name, loaded[0].source, plain, threads=threads, context=context) for name in dict.fromkeys(values["against"])]
-    return ways, plain
+    return ways, plain, loaded[0].source
+
+
+def _peers(values: dict[str, Any], llm: LLM, source: Path, progress: Loading) -> tuple[list[Any], dict[str, str]]:
+    """Other engines asked for, drafting as ours do where they can; why those left out are."""
+    if not values["against"]:
+        return [], {}
+    from headstart.bench.peers import Setup, open_peers
+    from headstart.references import find
+
+    models = [name for name in dict.fromkeys(values["drafter"]) if name.startswith("model:") and "+" not in name]
+    setup = Setup(
+        source=source,
+        llm=llm,
+        threads=int(llm.loaded.get("threads") or os.cpu_count() or 1),
+        context=min(int(llm.model.context_limit), 4096),
+        dtype=values["dtype"],
+        gammas=tuple(gamma for gamma in dict.fromkeys(values["gamma"]) if gamma != "auto") or (_PEER_GAMMA,),
+        looks_up=any(name in ("auto", "ngram", "suffix") for name in values["drafter"]),
+        drafts=tuple((name, find(name.removeprefix("model:"), True, progress).path) for name in models),
+    )
+    return open_peers(values["against"], setup, progress=progress)
 
 
 def _show_speed(target: str, results: Sequence[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from headstart.bench.report import alike, short
 
     console = Console()
     for temperature in dict.fromkeys(result.temperature for result in results):
@@ -199,12 +233,12 @@ def _show_speed(target: str, results: Sequence[Any]) -> None:
             low, high = result.interval
             shown.add_row(
                 result.category,
-                result.way,
+                short(result.way),
                 f"{result.tokens_per_second:.1f}",
                 f"{result.speedup:.2f}",
                 f"{low:.2f}–{high:.2f}",
                 "–" if result.block_efficiency is None else f"{result.block_efficiency:.2f}",
-                {True: "yes", False: "NO", None: "–"}[result.same_tokens],
+                alike(result),
             )
         console.print(shown)
 

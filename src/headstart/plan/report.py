@@ -15,27 +15,41 @@ from headstart.plan.predict import Candidate
 __all__ = ["STYLE", "page", "report", "table"]
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --faint: #6b6b6b; --line: #d9d9d9; --paper: #fff; --card: #f5f7f9; }
+:root { color-scheme: light dark; --ink: #1a1a1a; --faint: #5f5f5f; --line: #d9d9d9; --paper: #fff; --card: #f3f5f8;
+  --shade: #0003; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #eaeaea; --faint: #a5a5a5; --line: #3c3c3c; --paper: #141414; --card: #1f2225; }
+  :root { --ink: #eaeaea; --faint: #a8a8a8; --line: #3c3c3c; --paper: #141414; --card: #1f2225; --shade: #fff4; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 46rem; font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
-  background: var(--paper); }
-h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2rem 0 .3rem; }
+body { margin: 0 auto; padding: 1rem; max-width: 54rem; font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
+  background: var(--paper); overflow-wrap: break-word; }
+h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
+h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
 p.note, figcaption, footer { color: var(--faint); font-size: .9rem; }
 .answer { background: var(--card); border-radius: .6rem; padding: .8rem 1rem; font-size: 1.1rem; }
-figure { margin: 0; } figure > svg { width: 100%; height: auto; }
-svg text { fill: var(--ink); font-size: 13px; } svg .grid { stroke: var(--line); }
-svg .dot { stroke: var(--paper); stroke-width: 1.5; }
-svg .parity { stroke: var(--ink); stroke-dasharray: 5 4; }
+figure { margin: 0; } figure > svg { width: 100%; max-width: 46rem; height: auto; }
+svg text { fill: var(--ink); font-size: 14px; } svg text.mark { font-weight: 650; }
+@media (max-width: 34rem) { svg text { font-size: 23px; } }
+svg .grid { stroke: var(--line); } svg .dot { stroke: var(--paper); stroke-width: 1.5; }
+svg .parity, svg .level { stroke: var(--ink); stroke-dasharray: 5 4; }
 ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; margin: .2rem 0 0; padding: 0;
   font-size: .9rem; }
 svg.key { width: 26px; height: 12px; margin-right: .4rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tr.best td { font-weight: 650; }
-pre { background: var(--card); padding: .7rem; border-radius: .4rem; overflow-x: auto; font-size: .85rem; }
+.wide { overflow-x: auto; margin: .6rem 0; background:
+  linear-gradient(to left, var(--paper) 40%, transparent) right / 2.4rem 100% no-repeat local,
+  linear-gradient(to left, var(--shade), transparent) right / .7rem 100% no-repeat scroll; }
+table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem 0 .25rem 1rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; min-width: 7rem; }
+tr.best td { font-weight: 650; }
+pre { background: var(--card); padding: .7rem; border-radius: .4rem; font-size: .85rem; white-space: pre-wrap; }
+.bars { display: grid; grid-template-columns: minmax(6rem, 14rem) auto 1fr; gap: .15rem .7rem; align-items: center;
+  font-size: .92rem; }
+.bars svg { width: 100%; height: 1rem; overflow: visible; } .bars b { font-weight: 650; text-align: right; }
+.bars line { stroke: var(--ink); vector-effect: non-scaling-stroke; }
+@media (max-width: 34rem) {
+  .bars { grid-template-columns: 1fr auto; } .bars svg { grid-column: 1 / -1; height: .7rem; margin-bottom: .4rem; }
+}
 """
 
 
@@ -88,9 +102,11 @@ def _speedups(plan: Plan) -> str:
     for name, rule, members in _curves(plan):
         values = [each.walltime_improvement for each in members]
         points = tuple((float(each.gamma), each.walltime_improvement) for each in members)
-        series.append(Series(name=f"{name}, {rule}", points=points, mark=values.index(max(values))))
+        best = values.index(max(values))
+        label = f"{values[best]:.2f}×"
+        series.append(Series(name=f"{name}, {rule}", points=points, mark=best, mark_label=label))
     chart = line_chart(series, x_label="drafted tokens a round", y_label="speed against plain", parity=1.0)
-    note = "Predicted from measured costs. Dot: the best length. Dashed: plain decoding."
+    note = "Predicted from measured costs. Dot: the best length of each. Under the line, plain decoding is faster."
     return f"<h2>Speed by draft length</h2><figure>{chart}<figcaption>{note}</figcaption></figure>"
 
 
