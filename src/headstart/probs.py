@@ -247,11 +247,9 @@ def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
 def _floats(values: ArrayLike) -> FloatArray:
     """Floating point of 32 bits or more: half precision cannot hold the sum of a large vocabulary."""
     array = np.asarray(values)
-    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:  # asked first, as it is so for every row of a round
-        return array
-    if not np.issubdtype(array.dtype, np.floating):
+    if array.dtype.kind != "f":
         return array.astype(np.float64)
-    return array.astype(np.float32)
+    return array.astype(np.float32) if array.dtype.itemsize < 4 else array
 
 
 def _same_vocabulary(p: Row, q: Row) -> None:
