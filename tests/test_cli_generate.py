@@ -90,7 +90,7 @@ def test_json_has_exactly_the_promised_keys(capsys: pytest.CaptureFixture[str], 
     found = document(capsys, "--drafter", name, "--max-tokens", "60", "--gamma", "3")
     assert list(found) == KEYS + LAST_KEYS
     identities(found)
-    assert found["drafter"] == ("ngram" if drafter == "auto" else name)
+    assert found["drafter"] == ("suffix" if drafter == "auto" else name)
     assert (found["target"], found["engine"], found["rule"], found["gamma"]) == (
         str(folder("target")),
         "transformers",

@@ -66,7 +66,7 @@ def test_names_and_their_parts(name, parts) -> None:
 def test_what_is_built_goes_by_its_name(name) -> None:
     """Results name the drafter as it was asked for; `auto` is what it chose."""
     assert build(parse(name), TARGET, OTHERS).name == name
-    assert build(parse("auto"), TARGET, {}).name == "ngram"
+    assert build(parse("auto"), TARGET, {}).name == "suffix"
 
 
 def test_layer_skip_is_made_from_the_target() -> None:

@@ -189,7 +189,7 @@ def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> D
             return NoDrafter()
         case "auto":
             own = shipped.matching(target.model)
-            return NGramDrafter(width) if own is None else _beside(read_head(own), part, target.model)
+            return SuffixDrafter(width) if own is None else _beside(read_head(own), part, target.model)
         case "ngram":
             return NGramDrafter(width)
         case "suffix":

@@ -15,6 +15,8 @@ from headstart.drafters import SuffixDrafter
 from headstart.drafters.automaton import Automaton, Place, Writer
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
+from headstart.records import Draft
+from headstart.shapes import Shape
 from tests.decode.loops import finished, random_model, request
 from tests.drafters.test_contract import context
 
@@ -75,6 +77,73 @@ def test_it_is_the_best_proposal_of_any_suffix(tokens, budget, factor, offset, l
     """Any text and any options: what the definition says."""
     want = proposal([tokens], tokens, budget, factor, offset, least, deepest)[2]
     assert draft_of(tokens, budget, factor=factor, offset=offset, least=least, max_match=deepest) == want
+
+
+def grown(tokens, shape, least=0.1, deepest=32):
+    """(score, length of the match, (token, parent) by node): the best tree any suffix of `tokens` proposes, by its definition."""
+    best = (0.0, 0, [])
+    for length in range(min(deepest, len(tokens)), 0, -1):
+        score, nodes, paths, widths = 0.0, [], [[]], Counter()
+        offers: list = []
+        while True:
+            path, parent = paths[-1], len(nodes) - 1
+            counts, latest = followers([tokens], [*tokens[len(tokens) - length :], *path][-deepest:])
+            first = max(counts, key=lambda t: (counts[t], latest[t]), default=None)
+            above = 1.0 if parent < 0 else nodes[parent][2]
+            for token in counts if len(path) < shape.depth else ():
+                share = above * counts[token] / counts.total()
+                if share >= least:
+                    offers.append((-share, len(path), token != first, token, parent))
+            while offers:
+                offer = min(offers)
+                offers.remove(offer)
+                if widths[offer[1]] < shape.width:
+                    break
+            else:
+                break
+            if len(nodes) == min(shape.nodes, length):
+                break
+            widths[offer[1]] += 1
+            nodes.append((offer[3], offer[4], -offer[0]))
+            paths.append([*paths[offer[4] + 1], offer[3]])
+            score -= offer[0]
+        if score > best[0] + 1e-12:
+            best = (score, length, [node[:2] for node in nodes])
+    return best
+
+
+def nodes_of(draft: Draft) -> list[tuple[int, int]]:
+    """Token and parent by node; a chain is the tree in which each hangs from the one before."""
+    parents = range(-1, len(draft) - 1) if draft.parents is None else draft.parents
+    return list(zip(draft.tokens, parents, strict=True))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    tokens=TEXT,
+    width=st.integers(2, 3),
+    depth=st.integers(1, 4),
+    nodes=st.integers(1, 7),
+    least=st.sampled_from([0.1, 0.4]),
+    deepest=st.sampled_from([2, 5, 32]),
+)
+def test_trees_are_the_likeliest_that_followed(tokens, width, depth, nodes, least, deepest) -> None:
+    """Any text: what the definition says, node for node."""
+    shape = Shape(width=width, depth=depth, nodes=nodes)
+    drafter = SuffixDrafter(VOCAB, least=least, max_match=deepest)
+    (draft,) = drafter.propose_trees(drafter.open([context(tokens)]), [context(tokens)], [shape], [StreamDraws(0)])
+    assert nodes_of(draft) == grown(tokens, shape, least, deepest)[2]
+
+
+def test_a_tree_by_hand() -> None:
+    """After 3 0 1 came 2 and 3 once each, after 0 1 came 2 twice of three times and 3 after it: which match is worth more depends
+    on the room."""
+    tokens = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 3, 3, 0, 1]
+    drafter = SuffixDrafter(VOCAB)
+    states = drafter.open([context(tokens)])
+    for text, want in (("2x2", [(3, -1), (2, -1), (3, 1)]), ("2x2:2", [(2, -1), (3, 0)]), ("2x1", [(3, -1), (2, -1)])):
+        (draft,) = drafter.propose_trees(states, [context(tokens)], [Shape.parse(text)], [StreamDraws(0)])
+        assert nodes_of(draft) == want
 
 
 @settings(max_examples=100, deadline=None)

@@ -48,7 +48,7 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="D",
             help="Who guesses: none, ngram, suffix, model:REF, cross:REF (another vocabulary), skip:N (the target's first N "
-            "layers), eagle:REF or medusa:REF (heads), auto (the head the package has for the target, else ngram), or A+B: A "
+            "layers), eagle:REF or medusa:REF (heads), auto (the head the package has for the target, else suffix), or A+B: A "
             "where it has a guess, else B.",
         ),
         draft_options,

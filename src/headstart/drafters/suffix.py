@@ -4,10 +4,13 @@ Each suffix of the context that was met before, of m tokens, proposes at most âŒ
 followed most often, then what most often followed that, as long as the product of the shares stays at `least` or above. A
 proposal scores the sum of these products, the tokens it may hope for; the best score wins, of equals the longer match, then the
 sequence's own text. Point masses. With `memory`, outputs of earlier requests are looked through as well.
+
+A tree holds other tokens that followed as well: always the node whose product of shares is the largest, as long as there is room.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from headstart.errors import OptionError
 from headstart.interfaces import Context, Draws
 from headstart.records import Draft
 from headstart.rows import FloatArray
+from headstart.shapes import Shape
 
 __all__ = ["SuffixDrafter"]
 
@@ -26,6 +30,7 @@ class _Proposal(NamedTuple):
     score: float = 0.0
     match: int = 0
     tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] | None = None  # None: a chain
 
 
 @dataclass
@@ -113,15 +118,27 @@ class SuffixDrafter:
         self, states: Sequence[_State], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
     ) -> list[Draft]:
         """The best proposal of each sequence; an empty draft where nothing matches. `draws` are not used."""
+        rooms = [Shape(width=1, depth=budget, nodes=budget) if budget > 0 else None for budget in budgets]
+        return self._drafts(states, contexts, rooms)
+
+    def propose_trees(
+        self, states: Sequence[_State], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
+    ) -> list[Draft]:
+        """The best proposal of each sequence as a tree; an empty draft where nothing matches. `draws` are not used."""
+        return self._drafts(states, contexts, shapes)
+
+    def _drafts(self, states: Sequence[_State], contexts: Sequence[Context], rooms: Sequence[Shape | None]) -> list[Draft]:
         drafts = []
-        for state, context, budget in zip(states, contexts, budgets, strict=True):
-            self._memory.follow(state.recall, context.tokens, 0)
-            best = self._proposal(state.automaton, state.writer.tail, budget)
-            for automaton, place in zip(self._memory.automata, state.recall.places, strict=True):
-                other = self._proposal(automaton, place, budget)
-                if other[:2] > best[:2]:
-                    best = other
-            drafts.append(Draft.points(best.tokens, self._vocab_size))
+        for state, context, room in zip(states, contexts, rooms, strict=True):
+            best = _Proposal()
+            if room is not None:
+                self._memory.follow(state.recall, context.tokens, 0)
+                best = self._proposal(state.automaton, state.writer.tail, room)
+                for automaton, place in zip(self._memory.automata, state.recall.places, strict=True):
+                    other = self._proposal(automaton, place, room)
+                    if other[:2] > best[:2]:
+                        best = other
+            drafts.append(Draft.points(best.tokens, self._vocab_size, best.parents))
         return drafts
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
@@ -133,22 +150,26 @@ class SuffixDrafter:
                 self._memory.write(state.recall, token)
         self._memory.follow(state.recall, tokens, len(new))
 
-    def _proposal(self, automaton: Automaton, place: Place, budget: int) -> _Proposal:
+    def _proposal(self, automaton: Automaton, place: Place, room: Shape) -> _Proposal:
         """The best of what the suffixes at `place`, the longest first, propose."""
         automaton.settle(place)
         node, match, best = place.node, place.length, _Proposal()
         while match > 0:
-            allowed = min(budget, math.floor(match * self._factor + self._offset))
+            allowed = min(room.nodes, math.floor(match * self._factor + self._offset))
             if allowed <= best.score:
                 break  # a token scores at most 1, and shorter matches are allowed no more
-            score, tokens = self._walk(automaton, node, allowed)
-            if score > best.score:
-                best = _Proposal(score, match, tokens)
+            if room.width == 1:
+                found = self._walk(automaton, node, match, min(allowed, room.depth))
+            else:
+                found = self._grow(automaton, node, match, allowed, room)
+            if found.score > best.score:
+                best = found
             node = automaton.link[node]
             match = automaton.longest[node]
         return best
 
-    def _walk(self, automaton: Automaton, node: int, allowed: int) -> tuple[float, tuple[int, ...]]:
+    def _walk(self, automaton: Automaton, node: int, match: int, allowed: int) -> _Proposal:
+        """What followed most often, and so on."""
         prob, score = 1.0, 0.0
         tokens: list[int] = []
         while len(tokens) < allowed and (token := automaton.best[node]) >= 0:
@@ -158,8 +179,38 @@ class SuffixDrafter:
                 break
             tokens.append(token)
             score += prob
-            # Counts are of substrings of `depth` tokens: what lies further back is left out.
-            while automaton.longest[automaton.link[after]] >= self._depth:
-                after = automaton.link[after]
-            node = after
-        return score, tuple(tokens)
+            node = self._counted(automaton, after)
+        return _Proposal(score, match, tuple(tokens))
+
+    def _grow(self, automaton: Automaton, node: int, match: int, allowed: int, room: Shape) -> _Proposal:
+        """All that followed, the likeliest first, each node after its parent."""
+        score = 0.0
+        tokens: list[int] = []
+        parents: list[int] = []
+        counts = [0] * room.depth
+        # (âˆ’product of shares, depth, whether another token comes first among equals, token, its node, its parent)
+        waiting: list[tuple[float, int, bool, int, int, int]] = []
+
+        def offer(node: int, prob: float, depth: int, parent: int) -> None:
+            total = automaton.followed[node]
+            for token, after in automaton.next[node].items() if depth < room.depth and total else ():
+                share = prob * automaton.count[after] / total
+                if share >= self._least:
+                    heapq.heappush(waiting, (-share, depth, token != automaton.best[node], token, after, parent))
+
+        offer(node, 1.0, 0, -1)
+        while waiting and len(tokens) < allowed:
+            negative, depth, _, token, after, parent = heapq.heappop(waiting)
+            if counts[depth] < room.width:
+                counts[depth] += 1
+                tokens.append(token)
+                parents.append(parent)
+                score -= negative
+                offer(self._counted(automaton, after), -negative, depth + 1, len(tokens) - 1)
+        return _Proposal(score, match, tuple(tokens), tuple(parents))
+
+    def _counted(self, automaton: Automaton, node: int) -> int:
+        """Where counts go on from: they are of substrings of `depth` tokens, so what lies further back is left out."""
+        while automaton.longest[automaton.link[node]] >= self._depth:
+            node = automaton.link[node]
+        return node
