@@ -119,6 +119,19 @@ def test_defaults_are_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(found["seed"], int)
 
 
+def test_a_lossy_rule_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """`lossless` is false in JSON and a line says it on the terminal; sampled plain decoding is not called the same law."""
+    model = ("--drafter", f"model:{folder('drafter')}", "--max-tokens", "30")
+    found = document(capsys, *model, "--rule", "typical")
+    assert (found["rule"], found["lossless"]) == ("typical", False)
+    assert found["token_ids"] == tiny(drafter="none").generate("hi", max_tokens=30).token_ids  # at temperature 0
+    _, err = generate(capsys, *model, "--rule", "typical", "--temperature", "1", "--compare")
+    assert "lossy: the rule typical does not keep the target's law" in err
+    assert "plain decoding is sampled from the target's law, this text is not" in err
+    assert document(capsys, *model, "--rule", "typical", "--temperature", "1", "--compare")["same_tokens"] is None
+    assert "lossy" not in generate(capsys, *model, "--temperature", "1")[1]
+
+
 def test_gamma_auto(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON says whether speculation was active and why; a terminal gets a line before and a line after; the text is plain's."""
     found = document(capsys, "--max-tokens", "40", "--gamma", "auto")
@@ -332,6 +345,8 @@ FAILURES: list[tuple[list[str], int, list[str]]] = [
         ["seed", "--rule coupled", "--gamma"],
     ),
     (["generate", "hi", "--rule", "blok"], 2, ["--rule", "'blok'", "'block'"]),
+    (["plan", "--rule", "typical"], 2, ["--rule", "'typical'", "'block'"]),
+    (["bench", "speed", "--rule", "typical"], 2, ["--rule", "'typical'", "'block'"]),
     (["generate", "hi", "--max-tokens", "0"], 2, ["max_tokens", "0"]),
     (["generate", "hi", "--min-tokens", "9", "--max-tokens", "5"], 2, ["min_tokens", "9", "5"]),
     (["generate", "hi", "--stop", ""], 2, ["stop"]),

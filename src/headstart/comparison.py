@@ -29,7 +29,7 @@ class Comparison:
 
     @property
     def same_tokens(self) -> bool | None:
-        """Whether both emitted the same tokens; None where chance may differ between them (sampling without `coupled`)."""
+        """Whether both emitted the same tokens; None where chance may differ between them (sampling but for `coupled`) or law."""
         options = self.speculative.settings.options
         if options.sampling.temperature > 0 and options.resolved_rule != "coupled":
             return None
@@ -60,12 +60,12 @@ class Difference:
 def compare(
     llm: LLM, speculative: Output, prompt: Any, *, progress: Callable[[str, float | None], None] | None = None
 ) -> Comparison:
-    """Run `prompt` again without a drafter, with the options and the seed of `speculative`."""
+    """Run `prompt` again without a drafter, with the options and the seed of `speculative`; under an exact rule in any case."""
     options = speculative.settings.options
     flat = options.to_json() | {
         "logit_bias": dict(options.sampling.logit_bias),
         "seed": speculative.seed,
-        "rule": options.resolved_rule,
+        "rule": options.resolved_rule if speculative.lossless else None,
         "gamma": options.longest_draft,
         "tree": None,
     }

@@ -239,10 +239,10 @@ class LLM:
         if asked.tree is not None and not isinstance(self.drafter, TreeDrafter):
             raise OptionError(f"`tree` needs a drafter that grows trees, got {self.drafter.name!r}; drop --tree for chains")
         seed = None if base is None else derived_seed(base, index)
-        rule = rule_named(asked.resolved_rule)
+        rule = rule_named(asked.resolved_rule, lossy=True)
         schedule = None
         if asked.resolved_gamma == "auto" and self.drafter.name != "none":
-            schedule = self._pacer.schedule(self.round_costs(asked), num_prompt=len(ids), counts=rule.walks)
+            schedule = self._pacer.schedule(self.round_costs(asked), num_prompt=len(ids), counts=rule.walks or not rule.lossless)
         end_ids = self.tokenizer.end_ids if self.tokenizer else frozenset[int]()
         text = TextStopper(self.tokenizer, asked.stop, end_ids)
         request = Request(
@@ -327,6 +327,7 @@ class Stream:
             settings=self._settings,
             logprobs=None if request.num_logprobs is None else list(request.logprobs),
             schedule=self._schedule.report() if self._schedule else None,
+            lossless=request.rule.lossless,
         )
 
     def raise_error(self) -> None:

@@ -197,7 +197,8 @@ class Rule(Protocol):
     name: str
     walks: bool  # drawn by walking (the target's own token at each position) instead of from outcome_probs
     keyed: bool  # needs draws shared by drafter and target (`draws.KeyedDraws`)
-    trees: bool  # judges trees too, each node with its children as if they were all there is; else chains only
+    trees: bool  # judges trees too; a lossless rule each node with its children as if they were all there is; else chains only
+    lossless: bool  # keeps the target's law
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[nodes + 1]: probability of stopping at each node, given the draft. `target_rows` has one row a node."""

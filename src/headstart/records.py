@@ -32,7 +32,7 @@ __all__ = [
     "TokenLogprobs",
 ]
 
-RuleName = Literal["token", "block", "match", "coupled"]
+RuleName = Literal["token", "block", "match", "coupled", "typical"]  # all but typical keep the target's law
 FinishReason = Literal["stop", "length"]
 
 DEFAULT_GAMMA = 4

@@ -41,7 +41,7 @@ def request(
     schedule: Schedule | None = None,
 ) -> Request:
     """A request with everything filled in; draws of the kind its rule needs, from `seed`, unless given."""
-    judged_by = rule_named(rule)
+    judged_by = rule_named(rule, lossy=True)
     return Request(
         prompt,
         rule=judged_by,

@@ -80,7 +80,7 @@ class _Tokens:
 class SoftmaxResidual:
     """A broken rule: the correction is a softmax of the clamped difference instead of the difference normalised."""
 
-    name, walks, keyed, trees = "broken", False, False, False
+    name, walks, keyed, trees, lossless = "broken", False, False, False, True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> Any:
         return TokenRule().outcome_probs(target_rows, draft)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from headstart.cli.options import JSON, draft_options, listed
-from headstart.records import Options
+from headstart.records import Options, RuleName
 
 __all__ = ["generate_options"]
 
@@ -68,9 +68,9 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--rule",
-            type=click.Choice(["token", "block", "match", "coupled"]),
-            help="How drafts are judged; all keep the target's exact law. "
-            "Default: block (token on trees), or coupled with --seed and a temperature.",
+            type=click.Choice(get_args(RuleName)),
+            help="How drafts are judged. All but typical keep the target's exact law; typical (Medusa's) is lossy, and its "
+            "results say so. Default: block (token on trees), or coupled with --seed and a temperature.",
         ),
         click.option("--temperature", type=float, default=_SAMPLING.temperature, show_default=True, help="0 is greedy."),
         click.option(

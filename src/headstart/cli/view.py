@@ -146,12 +146,14 @@ def summary(output: Output, comparison: Comparison | None = None) -> list[str]:
         lines.append("   1.00 tokens per call; nothing was drafted")
     if output.schedule is not None:
         lines.append(f"   {_scheduled(output)}")
+    if not output.lossless:
+        lines.append(f"   lossy: the rule {settings.options.resolved_rule} does not keep the target's law")
     if output.seed is not None:
         lines.append(f"   seed {output.seed}")
     if comparison is not None:
         plain, speedup = comparison.plain.stats.tokens_per_second, comparison.speedup
         gain = f"{speedup:.2f}× plain decoding's {plain:.1f} tokens/s" if speedup and plain else "too short to compare"
-        lines.append(f"   {gain}; {_SAME[comparison.same_tokens]}")
+        lines.append(f"   {gain}; {_same(comparison)}")
     return lines
 
 
@@ -176,6 +178,12 @@ _SAME = {
     False: "not the same tokens",
     None: "sampled, so the tokens differ by chance, not in law (--rule coupled with a --seed makes them the same)",
 }
+
+
+def _same(comparison: Comparison) -> str:
+    if comparison.same_tokens is None and not comparison.speculative.lossless:
+        return "plain decoding is sampled from the target's law, this text is not"
+    return _SAME[comparison.same_tokens]
 
 
 def _count(number: int, noun: str) -> str:

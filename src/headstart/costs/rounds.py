@@ -140,7 +140,7 @@ class _Bench:
         seed: int,
     ) -> None:
         self._drafter, self._context, self._batch = drafter, context, batch
-        self._rule, self._sampling, self._width, self._seed = rule_named(rule), sampling, width, seed
+        self._rule, self._sampling, self._width, self._seed = rule_named(rule, lossy=True), sampling, width, seed
         self._phrase = np.random.default_rng(seed).integers(0, width, _PERIOD).tolist()
         self._limit = model.context_limit
         self._decoder = Decoder(_Bent(model, self._phrase), drafter)

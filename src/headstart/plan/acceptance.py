@@ -96,11 +96,12 @@ class Watched:
     """A rule that judges as the one it wraps, and notes for each draft how far every rule would have kept it."""
 
     walks = keyed = trees = False
+    lossless = True
 
     def __init__(self, inner: Rule, rules: Sequence[str]) -> None:
         """Raises OptionError for a rule that walks: it is never asked for its law."""
-        if inner.walks:
-            raise OptionError(f"`inner` must judge by its law to be watched, got rule {inner.name!r}; use token or block")
+        if inner.walks or not inner.lossless:
+            raise OptionError(f"`inner` must judge by an exact law to be watched, got rule {inner.name!r}; use token or block")
         self.name, self._inner, self._rules = inner.name, inner, tuple(rules)
         self.seen: list[dict[str, FloatArray]] = []  # one a judged draft: rule → [gamma]
 

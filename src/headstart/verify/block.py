@@ -34,6 +34,7 @@ class BlockRule:
     walks = False
     keyed = False
     trees = False
+    lossless = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[gamma + 1]: h_i·Π_{j>i}(1 − h_j) with h_i = S_i/(S_i + 1 − p_i), h_gamma = p_gamma, h_0 = 1.

@@ -34,6 +34,7 @@ class CoupledRule:
     walks = True
     keyed = True
     trees = True
+    lossless = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[nodes + 1]: as `match`, with P(y = X | X) under the shared noise. Raises OptionError for several drawn siblings."""

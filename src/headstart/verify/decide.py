@@ -26,8 +26,8 @@ def decide(
     """Judge a draft: which of its tokens stay, and the one extra token after them.
 
     Order of draws: for a rule that walks, the target's token at each position until it is not drafted; for the others the outcome
-    (on a tree: at each node, which child or none), then the extra token. Raises OptionError unless there is a target row for
-    every node, and for a tree under a rule for chains."""
+    (on a tree, under a lossless rule: at each node, which child or none), then the extra token. Raises OptionError unless there
+    is a target row for every node, and for a tree under a rule for chains."""
     plain = isinstance(target_rows, (np.ndarray, list))
     rows: Sequence[Row] = as_rows(target_rows) if plain else target_rows  # type: ignore[assignment]  # rows may be made lazily
     if len(rows) != len(draft) + 1:
@@ -38,9 +38,9 @@ def decide(
         only_chains(rule.name, draft)
     if rule.walks:
         return _walk(rows, draft, draws, position)
-    if draft.parents is not None:
+    if draft.parents is not None and rule.lossless:
         return _descend(rule, rows, draft, draws, position)
-    if not len(draft):  # nothing to judge: a plain step
+    if not len(draft) and rule.lossless:  # nothing to judge: a plain step
         return Decision(node=0, num_accepted=0, token=draws.draw(rows[0], position))
     outcomes = rule.outcome_probs(rows, draft)
     kept = draws.draw(Row(outcomes, None, outcomes.size), position)

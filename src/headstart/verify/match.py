@@ -22,6 +22,7 @@ class MatchRule:
     walks = True
     keyed = False
     trees = True
+    lossless = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[nodes + 1]: Π p(X) down the path, times 1 − Σ p(child) at its end."""

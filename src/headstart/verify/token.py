@@ -28,6 +28,7 @@ class TokenRule:
     walks = False
     keyed = False
     trees = True
+    lossless = True
 
     def outcome_probs(self, target_rows: Sequence[Row], draft: Draft) -> FloatArray:
         """[nodes + 1]: down the path the product of a·Π (1 − a) over the siblings before; at its end Π (1 − a) over children."""
