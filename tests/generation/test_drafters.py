@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headstart
 from headstart import drafting
+from headstart.checkpoints import EagleConfig, EagleHead, MedusaHead, Tensor, write_head
 from headstart.generation import LLM
 from headstart.text import Tokenizer
+from tests.checkpoints.heads import tensor
 from tests.generation.tiny import folder, tiny
 
 PROMPTS = ["the cat sat on the mat, the end: the cat sat on", "END END. the then there", "naïve 東京 😀 1234"]
@@ -24,6 +27,34 @@ NAMES = (
     "ngram+skip:1",
 )
 CUT = (f"model:{folder('drafter')}", f"cross:{folder('swapped')}", "skip:1", f"suffix+model:{folder('drafter')}")
+
+
+# kind of head → a random one that fits a model: by its hidden size, its number of layers and its vocabulary
+HEADS = ("eagle", "medusa")
+
+
+def head_for(kind: str, model: Any, folder: Path) -> str:
+    """The name of a drafter that runs a random head, written to `folder`, beside `model`."""
+    rng = np.random.default_rng(0)
+    hidden, ids = model.hidden_size, np.arange(0, model.vocab_size, 3)
+    head: EagleHead | MedusaHead
+    if kind == "eagle":
+        layers = (0, model.num_layers // 2, model.num_layers - 1)
+        sizes = {"hidden_size": hidden, "target_hidden_size": hidden, "intermediate_size": 16, "vocab_size": model.vocab_size}
+        heads = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8}
+        config = EagleConfig(generation=3, draft_vocab_size=len(ids), feature_layers=layers, **sizes, **heads)
+        weights = {name: tensor(rng, shape) for name, shape in config.shapes().items()}
+        head = EagleHead(config=config, weights=weights, token_ids=ids)
+    else:
+        weights = {f"{i}.1.weight": Tensor.of(model.head_rows(ids)) for i in range(3)}
+        weights |= {f"{i}.0.linear.weight": tensor(rng, (hidden, hidden)) for i in range(3)}
+        weights |= {f"{i}.0.linear.bias": tensor(rng, (hidden,)) for i in range(3)}
+        head = MedusaHead(
+            num_heads=3, num_layers=1, hidden_size=hidden, vocab_size=model.vocab_size, draft_vocab_size=len(ids),
+            weights=weights, token_ids=ids,
+        )  # fmt: skip
+    write_head(head, folder / kind, "eagle3" if kind == "eagle" else "vllm-medusa")
+    return f"{kind}:{folder / kind}"
 
 
 def load(drafter: str, **options: Any) -> LLM:
@@ -51,7 +82,14 @@ def test_on_transformers(name: str, options: dict[str, Any]) -> None:
     assert drafted > 0
 
 
-def test_smollm2_natively_with_every_drafter(smollm2_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "suffix+"])
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_on_transformers(kind: str, before: str, tmp_path: Path) -> None:
+    """Random heads, alone and after suffixes: token for token plain decoding, whatever they guess."""
+    test_on_transformers(before + head_for(kind, tiny(drafter="none").model, tmp_path), {})
+
+
+def test_smollm2_natively_with_every_drafter(smollm2_path: Path, tmp_path: Path) -> None:
     """The real model: greedy and sampled, the plain tokens bit for bit; its own first layers, and a stranger's vocabulary."""
     plain = headstart.load("smollm2", drafter="none", threads=1, offline=True)
     prompt = "Write a short story about a lighthouse keeper."
@@ -67,6 +105,8 @@ def test_smollm2_natively_with_every_drafter(smollm2_path: Path) -> None:
         ("model:self", {"draft_vocab": 8_192}, 0.5),
         ("cross:self", {}, 0.85),
         ("cross:stranger", {}, 0.0),
+        ("eagle:smollm2", {}, 0.2),
+        *((before + head_for(kind, plain.model, tmp_path), {}, 0.0) for kind in HEADS for before in ("", "suffix+")),
     ):
         drafter = drafting.build(drafting.parse(name, **options), target, {"self": target, "stranger": stranger})
         for ask, tokens in zip(asks, want, strict=True):

@@ -21,7 +21,7 @@ from headstart.interfaces import Ask  # noqa: E402
 from headstart.models.native import NativeModel  # noqa: E402
 from headstart.probs import SamplingProcessor  # noqa: E402
 from headstart.records import Sampling  # noqa: E402
-from headstart.train import HeadOptions, TrainOptions, train_eagle  # noqa: E402
+from headstart.train import HeadOptions, Questions, TrainOptions, train_eagle  # noqa: E402
 from headstart.train.corpus import draft_vocabulary, epoch_order  # noqa: E402
 from headstart.train.loop import soft_losses  # noqa: E402
 from headstart.train.prompts import CATEGORIES, HELD_OUT, MOST_PROMPTS, training_prompts  # noqa: E402
@@ -31,7 +31,7 @@ from headstart.verify import rule_named  # noqa: E402
 from tests.native.random_gguf import shape_of, write  # noqa: E402
 
 OPTIONS = TrainOptions(steps=6, depth=2, batch_tokens=120, warmup=2, bfloat16=False)
-HEAD = HeadOptions(draft_vocab=30, intermediate=32, max_tokens=16)
+HEAD = HeadOptions(draft_vocab=30, intermediate=32)
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +47,23 @@ def prompts(count: int, seed: int, vocab: int) -> list[list[int]]:
     return [rng.integers(vocab, size=int(rng.integers(3, 8))).tolist() for _ in range(count)]
 
 
+def questions(model: NativeModel, seed: int = 0) -> Questions:
+    """A few prompts."""
+    return Questions(
+        prompts=prompts(14, seed, model.vocab_size),
+        held_out=prompts(5, seed + 1, model.vocab_size),
+        end_ids=frozenset({0}),
+        max_tokens=16,
+    )
+
+
+def quiet(stage, fraction) -> None:
+    """Tell nobody."""
+
+
 def trained(model: NativeModel, out, steps: int = 6):
     """A run in `out`."""
-    return train_eagle(
-        model,
-        prompts=prompts(14, 0, model.vocab_size),
-        held_out=prompts(5, 1, model.vocab_size),
-        end_ids=frozenset({0}),
-        out=out,
-        head=HEAD,
-        options=replace(OPTIONS, steps=steps),
-        tell=lambda stage, fraction: None,
-    )
+    return train_eagle(model, questions(model), out=out, head=HEAD, options=replace(OPTIONS, steps=steps), tell=quiet)
 
 
 def test_a_killed_run_loses_nothing(model, tmp_path, monkeypatch) -> None:
@@ -92,10 +97,15 @@ def test_a_finished_run_can_be_made_longer(model, tmp_path) -> None:
     result = trained(model, tmp_path, steps=8)
     assert result["step"] == 8
     with pytest.raises(OptionError, match="`depth` was 2"):
-        train_eagle(
-            model, prompts=prompts(14, 0, model.vocab_size), held_out=prompts(5, 1, model.vocab_size), end_ids=frozenset({0}),
-            out=tmp_path, head=HEAD, options=replace(OPTIONS, depth=3), tell=lambda stage, fraction: None,
-        )  # fmt: skip
+        train_eagle(model, questions(model), out=tmp_path, head=HEAD, options=replace(OPTIONS, depth=3), tell=quiet)
+    other, longer = (replace(HEAD, draft_vocab=29), replace(HEAD, intermediate=48)), replace(OPTIONS, steps=8)
+    with pytest.raises(OptionError, match="`draft-vocab` was 30"):
+        train_eagle(model, questions(model), out=tmp_path, head=other[0], options=longer, tell=quiet)
+    with pytest.raises(OptionError, match="another kind or size of network"):
+        train_eagle(model, questions(model), out=tmp_path, head=other[1], options=longer, tell=quiet)
+    (tmp_path / "state.pt").write_bytes((tmp_path / "state.pt").read_bytes()[:-200])
+    with pytest.raises(InputError, match="not a whole state"):
+        trained(model, tmp_path, steps=8)
 
 
 def test_what_is_validated_is_what_decoding_does(model, tmp_path) -> None:

@@ -66,7 +66,9 @@ def write_medusa(head: MedusaHead) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def write_vllm_medusa(head: MedusaHead) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """config.json and weights in vLLM's dialect."""
+    """config.json and weights in vLLM's dialect; a projection that all heads have in common is written once."""
+    last = [head.weights[f"{place}.{head.num_layers}.weight"] for place in range(head.num_heads)]
+    shared = head.num_heads > 1 and all(last[0].same_as(other) for other in last[1:])
     config = {
         "architectures": ["MedusaModel"],
         "model_type": "medusa",
@@ -76,13 +78,14 @@ def write_vllm_medusa(head: MedusaHead) -> tuple[dict[str, Any], dict[str, Tenso
         "vocab_size": head.vocab_size,
         "truncated_vocab_size": head.draft_vocab_size,
         "medusa_fc_bias": True,
-        "original_lm_head": False,
+        "original_lm_head": shared,
     }
     weights = {}
     for key, tensor in head.weights.items():
         place, layer, rest = key.split(".", 2)
         name = f"lm_heads.{place}.weight" if rest == "weight" else f"blocks.{place}.layers.{layer}.{rest.removeprefix('linear.')}"
-        weights[name] = tensor
+        if not (shared and rest == "weight" and place != "0"):
+            weights[name] = tensor
     if head.token_ids is not None:
         weights["token_map"] = Tensor.of(head.token_ids)
     return config, weights

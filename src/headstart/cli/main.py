@@ -27,7 +27,7 @@ VERBS = {
     "plan": "Which drafter, how long a draft, and whether it pays here.",
     "bench": "Measure what a model costs on this machine.",
     "convert": "A draft head's checkpoint from one format into another.",
-    "train": "Train a draft head on the target's own answers.",
+    "train": "Train a drafter on the target's own answers.",
     "models": "Models by name: list them, fetch them.",
     "doctor": "What this machine and this installation can do.",
 }

@@ -6,10 +6,14 @@ chat template only: what a person typed is text, even where it reads like a spec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
+
+from tokenizers import Tokenizer as Core
+from tokenizers.processors import TemplateProcessing
 
 from headstart.errors import InputError, ModelError
 from headstart.text.chat import ChatTemplate
@@ -45,6 +49,22 @@ class Tokenizer:
     def from_gguf(path: str | Path) -> Tokenizer:
         """The tokenizer inside a GGUF file. Raises ModelError if it is broken or of a kind that is not supported."""
         return Tokenizer(parts_from_gguf(path))
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, tokenizer_config.json and generation_config.json: `from_folder` then gives the same tokenizer."""
+        core = Core.from_str(self._core.to_str())
+        if self._parts.start_ids:
+            names = [(str(self._name(token)), token) for token in self._parts.start_ids]
+            core.post_processor = TemplateProcessing(
+                single=[*(f"{name}:0" for name, _ in names), "$A:0"], pair=None, special_tokens=names
+            )
+        place = Path(folder)
+        core.save(str(place / "tokenizer.json"))
+        config = dict(self._parts.template_tokens)
+        if self._parts.chat_template is not None:
+            config["chat_template"] = self._parts.chat_template
+        for name, value in (("tokenizer_config", config), ("generation_config", {"eos_token_id": sorted(self._parts.end_ids)})):
+            (place / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     # text → ids
 

@@ -1,8 +1,21 @@
-"""Training of draft heads on the target's own rows: prompts, answers, the network, the loop, the report. Needs torch."""
+"""Training of drafters on the target's own rows: prompts, answers, networks, the loop, the report. Needs torch."""
 
 from __future__ import annotations
 
-from headstart.train.distil import HeadOptions, train_eagle
+from headstart.train.answers import EarlierRun, Questions
+from headstart.train.draft import DraftOptions, train_draft
+from headstart.train.eagle import HeadOptions, train_eagle
 from headstart.train.loop import TrainOptions
+from headstart.train.medusa import MedusaOptions, train_medusa
 
-__all__ = ["HeadOptions", "TrainOptions", "train_eagle"]
+__all__ = [
+    "DraftOptions",
+    "EarlierRun",
+    "HeadOptions",
+    "MedusaOptions",
+    "Questions",
+    "TrainOptions",
+    "train_draft",
+    "train_eagle",
+    "train_medusa",
+]

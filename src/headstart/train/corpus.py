@@ -29,6 +29,14 @@ class Batch:
     places: tuple[Any, Any]  # [rows] sequence and index of each of them
     next_tokens: Any  # [rows]: the answer's token after each
 
+    def gathered(self, outputs: Sequence[Any], *, first: int) -> list[Any]:
+        """By depth, what guesses each answer's token, [rows, hidden], of `outputs` [batch, indices, hidden].
+
+        At index t depth k guesses token t + first + k; where there is no such index, index 0 stands in."""
+        sequences, indices = self.places
+        shifts = range(first - 1, first - 1 + len(outputs))
+        return [output[sequences, (indices - shift).clamp(min=0)] for output, shift in zip(outputs, shifts, strict=True)]
+
 
 def batch_of(rollouts: Sequence[Rollout], layers: Sequence[int]) -> Batch:
     """One batch; `layers` are places within the stored features, whose last is the final hidden state."""

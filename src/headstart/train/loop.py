@@ -1,6 +1,6 @@
-"""The training loop of an EAGLE head: batches in, a head out, and nothing lost when it is killed.
+"""The training loop: batches in, a trained network out, and nothing lost when it is killed.
 
-The loss at each depth is the cross-entropy of the head's row against the target's whole row (not its token alone), cut to the
+The loss at each depth is the cross-entropy of the network's row against the target's whole row (not its token alone), cut to the
 draft vocabulary; deeper predictions weigh less, as they are reached less often. The learning rate rises, stays, and falls over
 the last part of the run; the state before it falls is kept, so that a run can be made longer later. Knows networks, batches
 and its own files; does not know where rollouts come from.
@@ -9,24 +9,40 @@ and its own files; does not know where rollouts come from.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
-from headstart.errors import OptionError
+from headstart.errors import InputError, OptionError
 from headstart.models.torch_extra import torch
 from headstart.train.corpus import Batch, batch_of, epoch_order
-from headstart.train.network import EagleNetwork
 from headstart.train.rollouts import Rollout
 
-__all__ = ["TrainOptions", "Trainer"]
+__all__ = ["Learner", "TrainOptions", "Trainer"]
+
+
+class Learner(Protocol):
+    """What is trained: a torch module whose outputs the target's own vocabulary head turns into rows."""
+
+    def outputs(self, batch: Batch, embeddings: Any, depth: int) -> list[Any]:
+        """By depth, [rows, hidden] wherever an answer's token is guessed. `embeddings` [vocab, hidden] are the target's."""
+
+    def parameters(self) -> Iterator[Any]:
+        """What is trained of it."""
+
+    def state_dict(self) -> Any:
+        """Everything it has to remember."""
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Remember it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """How a head is trained. Everything that changes the result is here."""
+    """How a network is trained. Everything that changes the result is here."""
 
     steps: int = 2000
     depth: int = 4
@@ -60,10 +76,10 @@ class Trainer:
 
     def __init__(
         self,
-        network: EagleNetwork,
+        network: Learner,
         rollouts: Sequence[Rollout],
         *,
-        layers: Sequence[int],  # places of the head's features within the stored ones
+        layers: Sequence[int],  # places of the features it reads within the stored ones
         embeddings: Any,  # [vocab, hidden]: the target's
         head_rows: Any,  # [draft_vocab, hidden]: rows of the vocabulary head
         options: TrainOptions,
@@ -129,7 +145,7 @@ class Trainer:
         path = self.folder / "state.pt"
         if not path.exists():
             return False
-        state = torch.load(path, weights_only=True)
+        state = _state(path)
         saved, now = state["options"], asdict(self.options)
         changed = [name for name in now if name != "steps" and saved.get(name) != now[name]]
         if changed:
@@ -138,8 +154,11 @@ class Trainer:
                 f"`{name}` was {saved.get(name)!r} when {self.folder} was begun, got {now[name]!r}; use another --out"
             )
         if saved["steps"] != now["steps"] and state["place"][0] > round(saved["steps"] * (1 - saved["decay"])):
-            state = torch.load(self.folder / "stable.pt", weights_only=True)
-        self.network.load_state_dict(state["network"])
+            state = _state(self.folder / "stable.pt")
+        try:
+            self.network.load_state_dict(state["network"])
+        except RuntimeError:
+            raise OptionError(f"`out` {self.folder} was begun with another kind or size of network; use another --out") from None
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self.step, self.epoch, self.place, self.sequences = state["place"]
@@ -162,11 +181,8 @@ class Trainer:
         return losses
 
     def _outputs(self, batch: Batch) -> list[Any]:
-        """By depth, what the vocabulary head is applied to wherever an answer's token is predicted, [rows, hidden]."""
-        sequences, indices = batch.places
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.options.bfloat16):
-            outputs = self.network(self.embeddings[batch.tokens], batch.features.flatten(2)[:, :-1], self.options.depth)
-        return [output[sequences, (indices - 1 - depth).clamp(min=0)] for depth, output in enumerate(outputs)]
+            return self.network.outputs(batch, self.embeddings, self.options.depth)
 
     def _next_batch(self) -> Batch:
         lengths = [len(r.tokens) for r in self.rollouts[: self.sequences]]
@@ -176,6 +192,15 @@ class Trainer:
         if self.place == len(order):
             self.epoch, self.place, self.sequences = self.epoch + 1, 0, len(self.rollouts)
         return batch
+
+
+def _state(path: Path) -> Any:
+    """A saved state. Raises InputError where the file is not whole, as after a full disk."""
+    try:
+        return torch.load(path, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is not a whole state of a run ({told:.120}); use another --out") from None
 
 
 _CHUNK = 128  # rows whose logits are worked on at a time: they stay in the processor's cache

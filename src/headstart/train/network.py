@@ -12,6 +12,7 @@ from typing import Any
 
 from headstart.checkpoints.heads import EagleConfig
 from headstart.models.torch_extra import torch
+from headstart.train.corpus import Batch
 
 __all__ = ["EagleNetwork"]
 
@@ -65,6 +66,12 @@ class EagleNetwork(torch.nn.Module):  # type: ignore[misc]
         if self.config.fc_bias:
             weights["fc.bias"] = weights["fc.bias"] - weights["fc.weight"] @ self.feature_shift
         return weights
+
+    def outputs(self, batch: Batch, embeddings: Any, depth: int) -> list[Any]:
+        """By depth, what the vocabulary head is applied to wherever an answer's token is guessed, [rows, hidden].
+
+        `embeddings` [vocab, hidden] are the target's."""
+        return batch.gathered(self(embeddings[batch.tokens], batch.features.flatten(2)[:, :-1], depth), first=2)
 
     def forward(
         self,

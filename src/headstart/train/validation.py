@@ -1,4 +1,4 @@
-"""How good a head is on held-out answers: overlap and agreement at every depth, and the tokens a round would emit.
+"""How good a drafter in training is on held-out answers: overlap and agreement at every depth, and the tokens a round would emit.
 
 The answers are the target's own, so no model has to run: along a greedy answer a chain is accepted exactly as far as the head's
 first choices agree with it, which makes the block efficiency of greedy decoding a count, not an estimate; a drafted chain that
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from headstart.models.torch_extra import torch
 from headstart.rows import FloatArray
 from headstart.train.corpus import batch_of
-from headstart.train.network import EagleNetwork
+from headstart.train.loop import Learner
 from headstart.train.rollouts import Rollout
 
 __all__ = ["expected_rounds", "validate"]
 
 
 def validate(
-    network: EagleNetwork,
+    network: Learner,
     rollouts: Sequence[Rollout],
     greedy: Sequence[bool],  # by rollout: whether it was written greedily
     *,
@@ -64,7 +64,7 @@ def validate(
 
 
 def _one(
-    network: EagleNetwork,
+    network: Learner,
     rollout: Rollout,
     is_greedy: bool,
     layers: Any,
@@ -76,17 +76,18 @@ def _one(
 ) -> tuple[FloatArray, FloatArray]:
     """[depth, tokens] overlaps, and probabilities that each token of the answer is accepted if drafted at that depth."""
     batch = batch_of([rollout], layers)
-    sequences, indices = batch.places
-    outputs = network(embeddings[batch.tokens], batch.features.flatten(2)[:, :-1], depth)
+    outputs = network.outputs(batch, embeddings, depth)
     target = torch.softmax(batch.finals @ full_head.T, dim=-1)
     drafted = target[:, ids]
-    count = len(indices)
+    count = len(batch.next_tokens)
     overlap, accept = np.zeros((depth, count)), np.zeros((depth, count))
     place = torch.searchsorted(ids, batch.next_tokens).clamp(max=len(ids) - 1)
     known = ids[place] == batch.next_tokens
     for level, output in enumerate(outputs):
-        at = indices - 1 - level
-        logits = output[sequences, at.clamp(min=0)] @ head_rows.T
+        if level and output is outputs[level - 1]:  # a network whose rows do not depend on the depth
+            overlap[level], accept[level] = overlap[level - 1], accept[level - 1]
+            continue
+        logits = output @ head_rows.T
         rows = torch.softmax(logits, dim=-1)
         overlap[level] = torch.minimum(rows, drafted).sum(-1).numpy()
         if is_greedy:
