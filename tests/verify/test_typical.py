@@ -114,7 +114,8 @@ def test_likelihood_decides_between_equal_lengths() -> None:
     assert TYPICAL.outcome_probs([p] * 3, pair).tolist() == [0, 0, 1]
     longer = Draft(tokens=(1, 0, 2), rows=(q, q.without(1), q), parents=(-1, -1, 0))
     assert TYPICAL.outcome_probs([p] * 4, longer).tolist() == [0, 0, 0, 1]
-    assert decide(TYPICAL, [p] * 4, longer, StreamDraws(0)).node == 3
+    decision = decide(TYPICAL, [p] * 4, longer, StreamDraws(0))
+    assert (decision.node, decision.num_accepted, decision.token) == (3, 2, 0)
 
 
 def test_deciding_leaves_nothing_to_chance() -> None:

@@ -43,8 +43,9 @@ def decide(
     if not len(draft) and rule.lossless:  # nothing to judge: a plain step
         return Decision(node=0, num_accepted=0, token=draws.draw(rows[0], position))
     outcomes = rule.outcome_probs(rows, draft)
-    kept = draws.draw(Row(outcomes, None, outcomes.size), position)
-    return Decision(node=kept, num_accepted=kept, token=draws.draw(rule.next_probs(rows, draft, kept), position + kept))
+    node = draws.draw(Row(outcomes, None, outcomes.size), position)
+    kept = node if draft.parents is None else len(draft.path(node))
+    return Decision(node=node, num_accepted=kept, token=draws.draw(rule.next_probs(rows, draft, node), position + kept))
 
 
 def _walk(rows: Sequence[Row], draft: Draft, draws: Draws, position: int) -> Decision:
