@@ -248,7 +248,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--length", default="2,4", help="draft lengths: numbers, auto, trees such as 3x2 (default 2,4)")
     parser.add_argument("--temperature", default="0,1")
     parser.add_argument("--prompts", type=int, default=len(HELD_OUT), help=f"how many of the {len(HELD_OUT)} held-out prompts")
-    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--max-tokens", type=int, default=80)
     parser.add_argument("--rule", default="block", help="of chains (default block)")
     parser.add_argument("--minutes", type=float, help="fewer prompts where all would take longer than this")
     parser.add_argument("--threads", type=int)
@@ -270,7 +270,7 @@ def main() -> None:
         if a.minutes is not None:
             count = max(1, min(count, int(60 * a.minutes / each)))
         prompts = chosen(count)
-        print(f"{len(ways)} ways, {count} prompts: about {each * count / 60:.0f} minutes", file=sys.stderr, flush=True)
+        print(f"{len(ways)} ways, {count} prompts: at most about {each * count / 60:.1f} minutes", file=sys.stderr, flush=True)
         begun, done, total = time.perf_counter(), 0, count * len(temperatures) * len(ways)
         for place, prompt in enumerate(prompts):
             for temperature in temperatures:

@@ -219,28 +219,45 @@ def _peers(values: dict[str, Any], llm: LLM, source: Path, progress: Loading) ->
 
 def _show_speed(target: str, results: Sequence[Any]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    from headstart.bench.report import alike, short
+    from headstart.bench.report import short
 
     console = Console()
     for temperature in dict.fromkeys(result.temperature for result in results):
+        own = [result for result in results if result.temperature == temperature]
         how = "greedy" if temperature == 0 else f"temperature {temperature:g}"
         shown = Table(title=f"{target}, {how}: tokens/s, and × plain (95 % by prompt)", title_justify="left")
-        for heading in ("category", "way", "tok/s", "×", "95 %", "tok/call", "same"):
-            shown.add_column(heading, justify="left" if heading in ("category", "way") else "right")
-        for result in (one for one in results if one.temperature == temperature):
-            low, high = result.interval
-            shown.add_row(
-                result.category,
-                short(result.way),
-                f"{result.tokens_per_second:.1f}",
-                f"{result.speedup:.2f}",
-                f"{low:.2f}–{high:.2f}",
-                "–" if result.block_efficiency is None else f"{result.block_efficiency:.2f}",
-                alike(result),
-            )
+        shown.add_column("way", overflow="fold")
+        gaps = any(result.largest_gap is not None for result in own)
+        for heading in ("tok/s", "×", "95 %", "tok/call", "same", *(["gap"] if gaps else [])):
+            shown.add_column(heading, justify="right")
+        for category in dict.fromkeys(result.category for result in own):
+            shown.add_section()
+            shown.add_row(f"[bold]{escape(category)}[/bold]")
+            for result in (one for one in own if one.category == category):
+                shown.add_row(escape(short(result.way)), *_cells(result), *([_gap(result)] if gaps else []))
         console.print(shown)
+        if gaps:
+            console.print("same: share of plain's text before the first other token; gap: logits between the two there, at most")
+
+
+def _cells(result: Any) -> list[str]:
+    from headstart.bench.report import alike
+
+    low, high = result.interval
+    return [
+        f"{result.tokens_per_second:.1f}",
+        f"{result.speedup:.2f}",
+        f"{low:.2f}–{high:.2f}",
+        "–" if result.block_efficiency is None else f"{result.block_efficiency:.2f}",
+        alike(result).partition(",")[0],
+    ]
+
+
+def _gap(result: Any) -> str:
+    return "" if result.largest_gap is None else f"{result.largest_gap:.2f}"
 
 
 def _processor() -> str:
