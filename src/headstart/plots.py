@@ -144,17 +144,25 @@ def plot_training(history: Sequence[dict[str, Any]], path: Path) -> None:
     depths = len(history[-1]["overlap"])
     titles = ("Overlap on held-out answers", "Tokens per target call, chains of four")
     with _chart(path, *titles) as (left, right):
-        for depth, shade in zip(range(depths), _shades(depths), strict=True):
-            left.plot(steps, [entry["overlap"][depth] for entry in history], color=shade, label=f"token {depth + 1}")
-        left.set_ylim(bottom=0)
-        left.legend()
-        for name, label, colour in (("greedy", "greedy", _TARGET), ("sampled", "temperature 1", _OUTPUT)):
-            values = [entry[f"{name}_block_efficiency"] for entry in history]
-            if None not in values:
-                right.plot(steps, values, color=colour, label=label)
-        right.legend()
-        for axes in (left, right):
+        overlaps = [
+            (f"token {depth + 1}", [entry["overlap"][depth] for entry in history], shade)
+            for depth, shade in zip(range(depths), _shades(depths), strict=True)
+        ]
+        measured = [
+            (label, [entry[f"{name}_block_efficiency"] for entry in history], colour)
+            for name, label, colour in (("greedy", "greedy", _TARGET), ("sampled", "sampled", _OUTPUT))
+        ]
+        yields = [(label, values, colour) for label, values, colour in measured if None not in values]
+        for axes, curves, lowest in ((left, overlaps, 0.0), (right, yields, 1.0)):  # 1: plain decoding
+            for _, values, colour in curves:
+                axes.plot(steps, values, "o-", color=colour, markersize=4)  # a run may have been measured once
+            highest = max((max(values) for _, values, _ in curves), default=lowest)
+            axes.set_ylim(lowest, highest + 0.08 * max(highest - lowest, 0.1))
+            if curves:
+                _label_ends(axes, [(values[-1], f"{label}: {values[-1]:.2f}", colour) for label, values, colour in curves])
             axes.set_xlabel("steps")
+            _whole_ticks(axes)
+            axes.locator_params(axis="x", nbins=6)
 
 
 def _token_shares(axes: Any, result: SequenceResult) -> None:
