@@ -13,9 +13,10 @@ import pytest
 from headstart.bench import llamacpp, openvino
 from headstart.bench.llamacpp import LlamaCppWay, LlamaProgramWay
 from headstart.bench.openvino import OpenVinoWay
-from headstart.bench.peers import Setup, open_peers
+from headstart.bench.peers import Setup, check_peers, open_peers
 from headstart.bench.transformers import Streamer
 from headstart.bench.ways import Timer
+from headstart.cli.main import run
 from headstart.errors import MissingExtraError, ModelError, OptionError
 from tests.generation.tiny import tiny
 
@@ -172,7 +173,21 @@ def test_those_that_cannot_take_part_are_left_out(monkeypatch, setup) -> None:
     with pytest.raises(ModelError, match=r"openvino cannot read broken.gguf: \[load_gguf\] gguf_tensor_to_f16 failed"):
         open_peers(["openvino"], broken)
     with pytest.raises(OptionError, match=r"`against` must be one of llama.cpp, transformers, openvino, got 'lama.cpp'; did you"):
-        open_peers(["lama.cpp"], setup)
+        check_peers(["lama.cpp"])
+
+
+def test_a_peer_nobody_installed_is_told_before_a_model_is_read(monkeypatch, capsys) -> None:
+    """One line with the way out; with another engine installed the run goes on to the model."""
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setitem(sys.modules, "openvino_genai", None)
+    assert run(["bench", "speed", "--target", "./no-such.gguf", "--against", "llama.cpp,openvino"]) == 1
+    error = capsys.readouterr().err
+    assert error == (
+        "error: --against llama.cpp needs the package `llama-cpp-python`, which is not installed: "
+        "pip install 'headstart[bench]'\n"
+    )
+    assert run(["bench", "speed", "--target", "./no-such.gguf", "--against", "llama.cpp,transformers"]) == 1
+    assert "no-such" in capsys.readouterr().err
 
 
 def test_peers_that_are_not_there(monkeypatch, setup) -> None:

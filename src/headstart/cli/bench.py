@@ -137,8 +137,10 @@ def _gamma(text: str) -> int | str:
 @JSON
 def speed(as_json: bool, report: str | None, **values: Any) -> None:
     """Tokens per second of plain decoding, of drafters and of other engines, taking turns on the same prompts."""
+    from headstart.bench.peers import check_peers
     from headstart.bench.speed import measure_speed
 
+    check_peers(values["against"])
     prompts = chosen_prompts(values["prompts"], values["category"], values["each"])
     temperatures = [Sampling(temperature=t).temperature for t in dict.fromkeys(values["temperature"])]
     for gamma in values["gamma"]:
