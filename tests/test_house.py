@@ -20,7 +20,8 @@ PACKAGE = ROOT / "src" / "headstart"
 # A room imports only from rooms on lines above its own; rooms on one line never import each other.
 HOUSE = [
     ["errors"],
-    ["rows", "checkpoints"],
+    ["rows", "tensor_files"],
+    ["checkpoints"],
     ["drafts", "shapes"],
     ["records"],
     ["interfaces"],

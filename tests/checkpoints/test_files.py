@@ -63,6 +63,18 @@ def test_headers_that_lie_are_refused(entry, tmp_path) -> None:
         read_safetensors(tmp_path / "x.safetensors")
 
 
+def test_a_name_given_twice_and_a_pointer_are_refused(tmp_path) -> None:
+    """Which of two was meant cannot be told; a Git LFS pointer is called one."""
+    entry = '{"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}'
+    text = f'{{"a": {entry}, "a": {entry}}}'.encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    with pytest.raises(ModelError, match="a name is given twice"):
+        read_safetensors(tmp_path / "x.safetensors")
+    (tmp_path / "x.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(ModelError, match="git lfs pull"):
+        read_safetensors(tmp_path / "x.safetensors")
+
+
 @pytest.mark.parametrize(
     ("head", "form", "old", "new"),
     [(eagle(1, dtype="BF16"), "eagle", "model.safetensors", "pytorch_model.bin"),
@@ -103,5 +115,5 @@ def test_folders_without_a_head_say_what_is_missing(tmp_path) -> None:
     with pytest.raises(ModelError, match=r"none of model\.safetensors"):
         read_head(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(ModelError, match="no JSON object"):
+    with pytest.raises(ModelError, match="must hold a JSON object, got a list"):
         read_head(tmp_path)

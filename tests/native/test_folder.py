@@ -401,6 +401,12 @@ def test_tensors_that_share_bytes(saved: Saved, tmp_path: Path) -> None:
     refused(ModelError, folder, "up_proj", "gate_proj", "overlap")
 
 
+def test_a_folder_that_was_a_gguf_file(saved: Saved, tmp_path: Path) -> None:
+    """What transformers notes in config.json of a model it read from a GGUF file changes nothing."""
+    folder = change(saved("llama")[0], tmp_path / "noted", _model_name_or_path="SmolLM2", unk_token_id=0)
+    assert NativeModel.load(folder, threads=1).num_layers == NativeModel.load(saved("llama")[0], threads=1).num_layers
+
+
 def test_quantise_is_refused_where_it_means_nothing(saved: Saved) -> None:
     """A form that is not known."""
     refused(OptionError, saved("llama")[0], "`quantize`", "q8_0", "q4_0", "q4_1", quantize="q4_1")

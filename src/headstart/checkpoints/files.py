@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from headstart.checkpoints.safetensors import read_safetensors
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import MissingExtraError, ModelError
+from headstart.tensor_files import read_json
 
 __all__ = ["read_config", "read_weights"]
 
@@ -22,15 +22,9 @@ _WEIGHTS = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.p
 def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json. Raises ModelError where there is none, or no JSON object in it."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise ModelError(f"no head in {folder}: it has no config.json") from None
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} holds no JSON object")
-    return config
+    if not path.is_file():
+        raise ModelError(f"no head in {folder}: it has no config.json")
+    return read_json(path)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from headstart.errors import ModelError, OptionError
 from headstart.models.gguf_reader import QuickReader, quick_gguf
 from headstart.models.torch_extra import torch, tqdm, transformers
 
-__all__ = ["Progress", "Source", "load_network"]
+__all__ = ["Progress", "Source", "load_network", "quiet"]
 
 Progress = Callable[[str, float | None], None]
 
@@ -67,7 +67,7 @@ def load_network(
     source = _find(ref, revision, gguf_file, offline)
     with ExitStack() as stack:
         stack.enter_context(_LOADING)
-        stack.enter_context(_quiet())
+        stack.enter_context(quiet())
         if source.gguf_file is not None:
             stack.enter_context(quick_gguf())
         progress("reading the configuration", None)
@@ -255,7 +255,7 @@ def _name(key: str | tuple[str, Any, Any]) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' bars and warnings off stderr; they come back afterwards."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -12,7 +12,8 @@ from pathlib import Path
 from headstart import _core
 from headstart.errors import ModelError
 from headstart.models.folder_config import CONFIG_NAMES, FolderConfig, folder_config
-from headstart.models.safetensors_directory import Stored, stored_tensors
+from headstart.models.safetensors_directory import stored_tensors
+from headstart.tensor_files import Stored
 
 __all__ = ["Folder"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from headstart.errors import ModelError
 from headstart.models.config_keys import Keys
 from headstart.models.folder_rope import rope_metadata
-from headstart.models.safetensors_directory import read_json
+from headstart.tensor_files import read_json
 
 __all__ = ["CONFIG_NAMES", "FolderConfig", "folder_config"]
 
@@ -43,11 +43,11 @@ _ARCHITECTURES = {
 
 # No effect on logits: training, bookkeeping, generation defaults, what other programs wrote down.
 _WITHOUT_EFFECT = (
-    "_attn_implementation_autoset", "_name_or_path", "attention_dropout", "bos_token_id", "cache_implementation",
-    "chunk_size_feed_forward", "dtype", "eos_token_id", "id2label", "initializer_range", "is_llama_config", "label2id",
-    "max_window_layers", "output_attentions", "output_hidden_states", "pad_token_id", "pretraining_tp", "problem_type",
-    "return_dict", "torch_dtype", "transformers.js_config", "transformers_version", "unsloth_fixed", "unsloth_version",
-    "unsloth_tied_weights", "use_cache",
+    "_attn_implementation_autoset", "_model_name_or_path", "_name_or_path", "attention_dropout", "bos_token_id",
+    "cache_implementation", "chunk_size_feed_forward", "dtype", "eos_token_id", "id2label", "initializer_range",
+    "is_llama_config", "label2id", "max_window_layers", "output_attentions", "output_hidden_states", "pad_token_id",
+    "pretraining_tp", "problem_type", "return_dict", "torch_dtype", "transformers.js_config", "transformers_version",
+    "unk_token_id", "unsloth_fixed", "unsloth_version", "unsloth_tied_weights", "use_cache",
 )  # fmt: skip
 # Of a model that also sees: what lies beside its text part.
 _SIGHT = ("boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import OptionError
-from headstart.models.checkpoint import load_network
+from headstart.models.checkpoint import load_network, quiet
 from headstart.models.torch_extra import torch, transformers
 from headstart.text import Tokenizer
 from headstart.train.corpus import Batch
@@ -65,7 +65,8 @@ class DraftNetwork(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
         part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
         shutil.rmtree(part, ignore_errors=True)
         network.generation_config = transformers.GenerationConfig()  # the tokenizer's file takes its place
-        network.to(torch.float16).save_pretrained(part)
+        with quiet():
+            network.to(torch.float16).save_pretrained(part)
         tokenizer.save(part)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(part, folder)

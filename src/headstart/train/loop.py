@@ -108,6 +108,8 @@ class Trainer:
             losses.append(self._one_step())
             self.step += 1
             self.seconds += perf_counter() - start
+            text = " ".join(f"{loss:.3f}" for loss in losses[-1])
+            tell(f"step {self.step}/{self.options.steps}, loss by depth {text}", self.step / self.options.steps)
             last = self.step == self.options.steps
             if self.step == self.options.decay_start:
                 self.save("stable.pt")
@@ -117,8 +119,6 @@ class Trainer:
                 self.history.append(entry | record())
                 losses = []
                 self.save("state.pt")
-                text = " ".join(f"{loss:.3f}" for loss in means)
-                tell(f"step {self.step}/{self.options.steps}, loss by depth {text}", self.step / self.options.steps)
 
     def save(self, name: str) -> None:
         """Everything needed to go on, in a file that appears whole or not at all."""
