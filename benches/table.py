@@ -115,8 +115,12 @@ def drafters() -> str:
         cells += [figure(whole["tokens_per_second"]["value"])]
         cells += [_times(whole["over_plain"]), _times(whole["over_llama_cpp"]), _times(row["without_loops"]["over_plain"])]
         rows.append(cells)
-    about = f"{document['prompts']} held-out chat prompts, up to {document['max_tokens']} tokens, 95 % intervals by prompt."
-    return f"{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
+    first = (
+        "Every drafter on SmolLM2 at its best length, on chat prompts that no head was trained on. A loop is a span that repeats "
+    )
+    first += "what stands immediately before it."
+    about = f"{document['prompts']} prompts, up to {document['max_tokens']} tokens, 95 % intervals by prompt."
+    return f"{first}\n\n{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
 
 def speed() -> str:
@@ -132,9 +136,12 @@ def speed() -> str:
             rows.append([way, f"{temperature:g}", *line])
     headings = ["way", "temperature", *categories]
     settings = document["machine"]
-    about = f"Speed against our plain decoding and, in brackets, tokens per second; up to {settings['max_tokens']} tokens, "
-    about += f"{settings['repeats']} answers a prompt."
-    return f"{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
+    first = "SmolLM2 and the same file in other engines, taking turns: speed against our plain decoding and, in "
+    first += "brackets, tokens per second."
+    about = f"Up to {settings['max_tokens']} tokens, {settings['repeats']} answers a prompt."
+    theirs = ", ".join(f"{name} {peer['version']}" for name, peer in settings.get("peers", {}).items())
+    about += f" Engines: {theirs}." if theirs else ""
+    return f"{first}\n\n{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
 
 def _times(cell: dict[str, Any] | None) -> str:

@@ -187,6 +187,33 @@ def test_the_command(capsys, tmp_path) -> None:
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_a_draft_model_drafts_in_transformers_too(capsys, tmp_path) -> None:
+    """As its assistant, at the same length: the same greedy text up to rounding, in fewer rounds than tokens where it agrees."""
+    prompts = tmp_path / "mine.txt"
+    prompts.write_text("one two one two", encoding="utf-8")
+    own = str(folder("target"))  # drafts for itself
+    args = [
+        "bench",
+        "speed",
+        "--target",
+        own,
+        "--drafter",
+        f"model:{own}",
+        "--gamma",
+        "3",
+        "--temperature",
+        "0",
+        "--repeats",
+        "1",
+    ]
+    args += ["--prompts", str(prompts), "--max-tokens", "9", "--against", "transformers", "--dtype", "float32", "--threads", "1"]
+    assert run([*args, "--json"]) == 0
+    by = {each["way"]: each for each in json.loads(capsys.readouterr().out)["results"]}
+    theirs = by[f"transformers model:{own} γ=3"]
+    assert theirs["block_efficiency"] > 1.5
+    assert theirs["same_prefix"] == 1.0 or theirs["largest_gap"] < 1e-3
+
+
 @pytest.mark.parametrize(
     ("args", "word"), [(["--gamma", "0"], "`gamma`"), (["--gamma", "x"], "x"), (["--temperature", "-1"], "`temperature`")]
 )
