@@ -31,23 +31,7 @@ namespace {
 using Array = nb::ndarray<nb::numpy, float>;
 using Progress = std::function<void(double)>;
 
-struct SharedModel {
-  std::shared_ptr<Model> model;
-  std::mutex mutex;
-};
-
-struct SharedCache {
-  std::shared_ptr<SharedModel> owner;
-  std::shared_ptr<Cache> cache;
-
-  // Waits for passes under way, without holding up the interpreter meanwhile.
-  template <class Work>
-  auto locked(Work work) const {
-    nb::gil_scoped_release release;
-    std::lock_guard lock(owner->mutex);
-    return work(*cache);
-  }
-};
+}  // namespace
 
 // Any sequence of whole numbers, arrays included.
 std::vector<int32_t> integers(nb::handle sequence, const char* name) {
@@ -64,6 +48,20 @@ std::vector<int32_t> integers(nb::handle sequence, const char* name) {
   }
   return out;
 }
+
+nb::object new_array(std::initializer_list<size_t> shape, float*& data) {
+  size_t n = 1;
+  for (size_t size : shape) n *= size;
+  auto [start, owner] = new_floats(n);
+  data = start;
+  return nb::cast(Array(start, shape, owner));
+}
+
+std::shared_ptr<SharedCache> open_cache(const std::shared_ptr<SharedModel>& shared) {
+  return std::make_shared<SharedCache>(SharedCache{shared, std::make_shared<Cache>(shared->model)});
+}
+
+namespace {
 
 std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads, std::optional<std::string> instruction_set, int context, std::optional<std::string> quantize,
                                   std::optional<Progress> progress) {
@@ -83,10 +81,6 @@ std::shared_ptr<SharedModel> load(std::shared_ptr<WeightFile> file, int threads,
   return shared;
 }
 
-std::shared_ptr<SharedCache> open(const std::shared_ptr<SharedModel>& shared) {
-  return std::make_shared<SharedCache>(SharedCache{shared, std::make_shared<Cache>(shared->model)});
-}
-
 std::shared_ptr<SharedCache> fork(const SharedCache& cache) {
   return std::make_shared<SharedCache>(SharedCache{cache.owner, cache.locked([](Cache& c) { return c.fork(); })});
 }
@@ -96,14 +90,6 @@ struct Answer {
   std::shared_ptr<SharedCache> cache;
   nb::object logits, features;
 };
-
-nb::object new_array(std::initializer_list<size_t> shape, float*& data) {
-  size_t n = 1;
-  for (size_t size : shape) n *= size;
-  auto [start, owner] = new_floats(n);
-  data = start;
-  return nb::cast(Array(start, shape, owner));
-}
 
 nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::handle feature_layers, int depth, nb::handle tiles) {
   const Config& config = shared->model->config();
@@ -173,7 +159,7 @@ void bind_model(nb::module_& m) {
       .def_static("load", &load, nb::arg("file"), nb::arg("threads"), nb::arg("instruction_set") = nb::none(), nb::arg("context") = 0, nb::arg("quantize") = nb::none(), nb::arg("progress") = nb::none(),
                   "Raises FileError for a file that cannot be used, ValueError for an option that cannot. `progress` is told the fraction done.\n"
                   "`quantize`: Q8_0 or Q4_0, which matrices of more bits a weight become.")
-      .def("open", &open, "An empty cache.")
+      .def("open", &open_cache, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(), nb::arg("layers") = 0, nb::arg("tiles") = nb::make_tuple(),
            "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.\n"
            "`layers`: stop after so many (0: all), norm and score; such tokens must be rewound before more layers score.\n"
@@ -207,4 +193,5 @@ NB_MODULE(_core, m) {
   headstart::bind_rows(m);
   headstart::bind_cache(m);
   headstart::bind_model(m);
+  headstart::bind_head(m);
 }

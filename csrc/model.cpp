@@ -16,7 +16,7 @@ std::shared_ptr<Model> Model::load(std::shared_ptr<const WeightFile> file, int t
   model->weights_ = std::make_unique<Weights>(std::move(file));
   model->config_ = read_config(*model->weights_->file, context);
   model->kernels_ = kernels;
-  model->runner_ = std::make_unique<Runner>(*model, std::max(1, threads));
+  model->runner_ = std::make_unique<Runner>(*model, std::make_shared<Crew>(std::max(1, threads)));
   load_weights(*model->weights_, model->config_, widest, model->runner_->pool, progress);
   return model;
 }
@@ -56,51 +56,67 @@ void Model::head_rows(const std::vector<int32_t>& tokens, float* out) const { ro
 
 namespace {
 
-// Raises for an impossible ask; fills the depth of each node. A chain written as a tree becomes a chain.
-void check(Ask& ask, const Config& c, std::vector<int>& depths) {
+// Raises for an impossible ask.
+void check(const Ask& ask, const Config& c, bool head) {
   const size_t n = ask.tokens.size();
   if (!ask.cache || n == 0) throw std::invalid_argument("`tokens` must hold at least one token");
-  if (!ask.parents.empty() && ask.parents.size() != n) throw std::invalid_argument("`parents` must name one parent a token");
+  if ((!ask.parents.empty() || ask.grows) && ask.parents.size() != n) throw std::invalid_argument("`parents` must name one parent a token");
+  if (head != (ask.hidden != nullptr)) throw std::invalid_argument(head ? "a draft head needs `hidden`" : "`hidden` is for draft heads");
   if (ask.num_logits < 0 || static_cast<size_t>(ask.num_logits) > n) throw std::invalid_argument("`num_logits` must be between 0 and the number of tokens");
   if (n > static_cast<size_t>(c.context) || ask.cache->length() + static_cast<int>(n) > c.context)
     throw std::invalid_argument("the context holds " + std::to_string(c.context) + " tokens; " + std::to_string(ask.cache->length()) + " are in the cache and " + std::to_string(n) + " were asked for");
   for (const int32_t token : ask.tokens)
     if (token < 0 || token >= c.vocab) throw std::invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(c.vocab));
-  depths.assign(ask.parents.size(), 0);
-  bool chain = true;
-  for (size_t i = 0; i < ask.parents.size(); i++) {
-    const int32_t parent = ask.parents[i];
-    if (parent < -1 || parent >= static_cast<int32_t>(i)) throw std::invalid_argument("`parents` must name an earlier token or −1");
-    depths[i] = parent < 0 ? 0 : depths[static_cast<size_t>(parent)] + 1;
-    chain = chain && parent == static_cast<int32_t>(i) - 1;
-  }
-  if (chain) ask.parents.clear();
 }
 
 }  // namespace
+
+// A chain written as a tree is a chain.
+Tree Model::Runner::tree_of(const Ask& ask) {
+  const Cache& cache = *ask.cache;
+  Tree tree{ask.grows ? cache.last_start_ : cache.length_, {}, {}};
+  if (ask.parents.empty()) return tree;
+  if (ask.grows) {
+    tree.parents = cache.last_parents_;
+    for (int i = static_cast<int>(tree.parents.size()); i < cache.length_ - tree.root; i++) tree.parents.push_back(i - 1);
+  }
+  tree.parents.insert(tree.parents.end(), ask.parents.begin(), ask.parents.end());
+  bool chain = true;
+  for (size_t i = 0; i < tree.parents.size(); i++) {
+    const int32_t parent = tree.parents[i];
+    if (parent < -1 || parent >= static_cast<int32_t>(i)) throw std::invalid_argument("`parents` must name an earlier token or −1");
+    tree.depths.push_back(parent < 0 ? 0 : tree.depths[static_cast<size_t>(parent)] + 1);
+    chain = chain && parent == static_cast<int32_t>(i) - 1;
+  }
+  if (chain) tree.parents.clear();
+  return tree;
+}
+
+int Model::state_width() const { return weights_->fusion->first ? config_.hidden : weights_->fusion->fc.k; }
 
 int Model::num_logits(const Extent& extent) const {
   const int tiles = weights_->head.num_tiles();
   if (extent.layers < 0 || extent.layers > config_.layers) throw std::invalid_argument("`layers` must be from 1 to " + std::to_string(config_.layers) + ", or 0 for all, got " + std::to_string(extent.layers));
   for (size_t i = 0; i < extent.tiles.size(); i++)
     if (extent.tiles[i] < 0 || extent.tiles[i] >= tiles || (i && extent.tiles[i] <= extent.tiles[i - 1])) throw std::invalid_argument("`tiles` must be increasing, from 0 to " + std::to_string(tiles - 1));
-  if (extent.tiles.empty()) return config_.vocab;
-  return std::min(kTile, config_.vocab - extent.tiles.back() * kTile) + static_cast<int>(extent.tiles.size() - 1) * kTile;
+  if (extent.tiles.empty()) return weights_->head.n;
+  return std::min(kTile, weights_->head.n - extent.tiles.back() * kTile) + static_cast<int>(extent.tiles.size() - 1) * kTile;
 }
 
 void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers, const Extent& extent) const {
   num_logits(extent);
   const int layers = extent.layers ? extent.layers : config_.layers;
   if (layers < config_.layers && !feature_layers.empty()) throw std::invalid_argument("`feature_layers` need a pass of all layers");
-  std::lock_guard lock(runner_->mutex);
-  std::vector<std::vector<int>> depths(asks.size());
+  std::lock_guard lock(runner_->crew->mutex);
+  std::vector<Tree> trees;
   for (size_t i = 0; i < asks.size(); i++) {
-    check(asks[i], config_, depths[i]);
+    check(asks[i], config_, weights_->fusion != nullptr);
     if (asks[i].cache->model_.get() != this) throw std::invalid_argument("`cache` must come from open() of the model that scores it");
     if (asks[i].cache->whole_ < asks[i].cache->length_ && asks[i].cache->layers_ < layers)
       throw std::invalid_argument("tokens scored by the first " + std::to_string(asks[i].cache->layers_) + " layers must be rewound before " + std::to_string(layers) + " score");
-    if (!asks[i].cache->last_parents_.empty()) throw std::invalid_argument("a scored tree must be kept or rewound before the next score");
+    if (!asks[i].cache->last_parents_.empty() && !asks[i].grows) throw std::invalid_argument("a scored tree must be kept or rewound before the next score");
     for (size_t j = 0; j < i; j++) if (asks[j].cache == asks[i].cache) throw std::invalid_argument("`asks` must not name one cache twice; fork it");
+    trees.push_back(Runner::tree_of(asks[i]));
   }
   for (Ask& ask : asks) ask.cache->reserve(ask.cache->length_ + static_cast<int>(ask.tokens.size()));
   std::vector<Piece> pieces;
@@ -109,7 +125,7 @@ void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers
     const int n = static_cast<int>(asks[i].tokens.size());
     for (int first = 0; first < n;) {
       const int last = std::min(n, first + room);
-      pieces.push_back({&asks[i], first, last, &depths[i]});
+      pieces.push_back({&asks[i], first, last, &trees[i]});
       room -= last - first;
       first = last;
       if (room == 0) {
@@ -120,12 +136,13 @@ void Model::score(std::vector<Ask>& asks, const std::vector<int>& feature_layers
     }
   }
   if (!pieces.empty()) runner_->run(std::move(pieces), feature_layers, extent);
-  for (Ask& ask : asks) {
-    ask.cache->last_start_ = ask.cache->length_;
-    ask.cache->length_ += static_cast<int>(ask.tokens.size());
-    ask.cache->layers_ = layers;
-    if (layers == config_.layers) ask.cache->whole_ = ask.cache->length_;
-    ask.cache->last_parents_ = ask.parents;
+  for (size_t i = 0; i < asks.size(); i++) {
+    Cache& cache = *asks[i].cache;
+    cache.last_start_ = trees[i].root;
+    cache.length_ += static_cast<int>(asks[i].tokens.size());
+    cache.layers_ = layers;
+    if (layers == config_.layers) cache.whole_ = cache.length_;
+    cache.last_parents_ = std::move(trees[i].parents);
   }
 }
 

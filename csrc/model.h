@@ -30,6 +30,8 @@ struct Config {
 };
 
 class Model;
+struct HeadShape;
+struct Crew;
 
 // What one sequence has been scored on. Not safe for use by two threads at once.
 class Cache {
@@ -47,24 +49,27 @@ class Cache {
   std::shared_ptr<const Model> model_;
   int length_ = 0, capacity_ = 0;
   int whole_ = 0, layers_ = 0;         // tokens that all layers hold; the first `layers_` hold those after them too
-  int last_start_ = 0;                 // length before the last score
-  std::vector<int32_t> last_parents_;  // of the last score's tokens, if they were a tree: it must be kept or rewound first
+  int last_start_ = 0;                 // length before the last score, or before those that grew one tree
+  std::vector<int32_t> last_parents_;  // of the tokens since, if they are a tree: it must be kept or rewound before another begins
   std::vector<std::vector<uint16_t>> keys_, values_;  // by layer: keys [kv_head][slot/16][head_dim][16], values [kv_head][slot][head_dim]
 };
 
 struct Ask {
   Cache* cache = nullptr;
   std::vector<int32_t> tokens;
-  std::vector<int32_t> parents;  // empty: a chain; else the parent's index within tokens, −1: the end of the cache
+  std::vector<int32_t> parents;  // empty: a chain; else the parent's index within the tree, −1: what the tree hangs from
   int num_logits = 0;            // for the last so many tokens
   float* logits = nullptr;       // [num_logits, vocab], or of the tokens of the tiles asked for
-  float* features = nullptr;     // [feature layers, tokens, hidden], or nullptr
+  float* features = nullptr;     // [feature layers, tokens, hidden], or nullptr; of a draft head [tokens, hidden]: what its layer puts out
+  const float* hidden = nullptr; // [tokens, hidden], or of the target's states [tokens, Model::state_width]: what a draft head continues
+  bool grows = false;            // the tokens join the tree of the last score, whose indices go on; else they begin one at the cache's end
 };
 
 // The part of a model that a pass runs: its first layers, then the final norm and some of the vocabulary.
 struct Extent {
   int layers = 0;              // 0: all
   std::vector<int32_t> tiles;  // of the vocabulary's matrix, sixteen tokens each, increasing; empty: all
+  bool from_target = false;    // hidden states come from the target, not from the draft head itself
 };
 
 class Model : public std::enable_shared_from_this<Model> {
@@ -73,6 +78,9 @@ class Model : public std::enable_shared_from_this<Model> {
   // weight than `widest` (Q8_0 or Q4_0) become that. Throws FileError.
   static std::shared_ptr<Model> load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, std::optional<Type> widest,
                                      const std::function<void(double)>& progress);
+  // A draft head beside `target`: a model of one layer that reads a hidden state with each token, on the target's threads. `tensors` go
+  // by the names of published checkpoints and may be let go afterwards. Throws FileError for a head that cannot be run.
+  static std::shared_ptr<Model> load_head(const HeadShape& shape, const std::vector<Tensor>& tensors, std::shared_ptr<const Model> target);
   // What such a model will hold in memory, told before any of it is asked for. Throws FileError as `load` does.
   struct Needs {
     size_t weights = 0, cache_per_token = 0;
@@ -91,6 +99,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // (std::invalid_argument for an impossible ask), every cache is as long as before.
   void score(std::vector<Ask>& asks, const std::vector<int>& feature_layers, const Extent& extent = Extent()) const;
   int num_logits(const Extent& extent) const;  // a row. Throws std::invalid_argument for an impossible extent.
+  int state_width() const;                     // of a draft head: numbers of the target's hidden states of one token
   // What a pass starts from, [tokens, hidden], and the rows of the vocabulary head as the file holds them, [tokens, hidden]: for
   // drafters that share them. Throws std::invalid_argument for a token there is not.
   void embeddings(const std::vector<int32_t>& tokens, float* out) const;

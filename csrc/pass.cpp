@@ -23,7 +23,8 @@ void matmul_stage(const Kernels& k, const Matrix& w, const Acts& a, int rows, in
   if (first < last) k.matmul(w, a, rows, first, last, out, stride);
 }
 
-// For a head's rotated numbers: cosines [dim], then the sines that go with each number's partner [dim].
+}  // namespace
+
 void fill_angles(const std::vector<float>& angles, int position, float magnitude, bool interleaved, float* out) {
   const size_t pairs = angles.size();
   float *cos = out, *sin = out + 2 * pairs;
@@ -35,6 +36,8 @@ void fill_angles(const std::vector<float>& angles, int position, float magnitude
     sin[a] = -sin[b];
   }
 }
+
+namespace {
 
 void copy_row(const Acts& from, int row, const Acts& to, int to_row) {
   const size_t k = static_cast<size_t>(from.k), groups = k / kGroup, f = static_cast<size_t>(row), t = static_cast<size_t>(to_row);
@@ -52,8 +55,9 @@ Acts rows_from(const Acts& a, int row) {
 
 }  // namespace
 
-Model::Runner::Runner(const Model& model, int threads)
-    : m(model), c(model.config_), k(*model.kernels_), w(*model.weights_), pool(threads), ranges(3 * static_cast<size_t>(threads)), residual_buffers(static_cast<size_t>(threads)) {}
+Model::Runner::Runner(const Model& model, std::shared_ptr<Crew> shared)
+    : m(model), c(model.config_), k(*model.kernels_), w(*model.weights_), crew(std::move(shared)), pool(crew->pool), ranges(3 * static_cast<size_t>(pool.size())),
+      residual_buffers(static_cast<size_t>(pool.size())) {}
 
 void Model::Runner::run(std::vector<Piece> some, const std::vector<int>& features, const Extent& part) {
   pieces = std::move(some);
@@ -79,10 +83,11 @@ void Model::Runner::lay_out() {
     const int start = ask.cache->length_, silent = static_cast<int>(ask.tokens.size()) - ask.num_logits;
     for (int i = piece.first; i < piece.last; i++) {
       PassRow row{ask.tokens[static_cast<size_t>(i)], start + i, start + i, start + i + 1, static_cast<int>(tails.size()), 0, p};
-      if (!ask.parents.empty()) {
-        row.position = start + (*piece.depths)[static_cast<size_t>(i)];
-        row.chain = start;
-        for (int node = i; node >= 0; node = ask.parents[static_cast<size_t>(node)]) tails.push_back(start + node);
+      if (const Tree& tree = *piece.tree; !tree.parents.empty()) {
+        const int own = row.slot - tree.root;
+        row.position = tree.root + tree.depths[static_cast<size_t>(own)];
+        row.chain = tree.root;
+        for (int node = own; node >= 0; node = tree.parents[static_cast<size_t>(node)]) tails.push_back(tree.root + node);
         row.num_tail = static_cast<int>(tails.size()) - row.tail;
         std::reverse(tails.begin() + row.tail, tails.end());
       }
@@ -101,7 +106,7 @@ void Model::Runner::prepare() {
   residuals.clear();
   for (size_t t = 0; t < threads; t++) {
     ResidualBuffer& own = residual_buffers[alone ? t : 0];
-    residuals.push_back({own.x.get(n * hidden), own.normed.acts(n, c.hidden), own.wanted.acts(std::max<size_t>(wanted.size(), 1), c.hidden)});
+    residuals.push_back({own.x.get(n * hidden), own.normed.acts(n, c.hidden), own.wanted.acts(std::max<size_t>(wanted.size(), 1), c.hidden), w.fusion ? own.joined.acts(n, 2 * c.hidden) : Acts()});
   }
   mixed = mixed_buffer.acts(n, q_width());
   gated = gated_buffer.acts(n, c.ff);
@@ -114,14 +119,18 @@ void Model::Runner::prepare() {
   scratch_per_thread = std::max<size_t>(kBlockQueries, group) * static_cast<size_t>(longest + 2 * kTile + c.head_dim);
   scratch = scratch_buffer.get(threads * scratch_per_thread);
   for (Range& range : ranges) range.taken.store(0, std::memory_order_relaxed);
+  if (w.fusion) gather_states();
+}
+
+void Model::Runner::read_embedding(int32_t token, float* out) const {
+  const Type type = static_cast<Type>(w.embedding->type);
+  dequantize_row(type, w.embedding->data + static_cast<size_t>(token) * row_bytes(type, c.hidden), c.hidden, out);
+  if (c.embedding_scale != 1.0f) for (int i = 0; i < c.hidden; i++) out[i] *= c.embedding_scale;
 }
 
 void Model::Runner::embed(int row) {
   const PassRow& r = rows[static_cast<size_t>(row)];
-  float* out = residuals[0].x + static_cast<size_t>(row) * static_cast<size_t>(c.hidden);
-  const Type type = static_cast<Type>(w.embedding->type);
-  dequantize_row(type, w.embedding->data + static_cast<size_t>(r.token) * row_bytes(type, c.hidden), c.hidden, out);
-  if (c.embedding_scale != 1.0f) for (int i = 0; i < c.hidden; i++) out[i] *= c.embedding_scale;
+  read_embedding(r.token, residuals[0].x + static_cast<size_t>(row) * static_cast<size_t>(c.hidden));
   const size_t at = 2 * static_cast<size_t>(row) * static_cast<size_t>(c.rope_dim);
   fill_angles(w.rope, r.position, w.rope_magnitude, c.rope_interleaved, angles + at);
   if (c.window) fill_angles(w.local_rope, r.position, 1.0f, c.rope_interleaved, local_angles + at);
@@ -147,7 +156,8 @@ void Model::Runner::open_row(const Residual& mine, bool added, const float* post
     k.add(x, delta + at, c.hidden);
   }
   if (feature >= 0) save_feature(row, feature, x);
-  k.rms_norm(x, norm, c.eps, c.hidden, normed);
+  if (norm) k.rms_norm(x, norm, c.eps, c.hidden, normed);
+  else std::memcpy(normed, x, static_cast<size_t>(c.hidden) * sizeof(float));
   k.quantize(mine.normed, row, 0, c.hidden);
 }
 
@@ -296,25 +306,37 @@ void Model::Runner::work(int thread) {
   const auto project = [&](const Matrix& matrix, const Acts& a) {
     stage_of(matrix.num_tiles(), matrix.num_tiles() / (threads * 6), [&](int first, int last) { matmul_stage(k, matrix, a, n, first, last, delta, static_cast<size_t>(hidden)); });
   };
-  const auto open_rows = [&](bool added, const float* post_norm, const float* norm, int feature) {
+  const auto each_row = [&](auto&& work) {
     if (alone) {
-      for (int r = 0; r < n; r++) open_row(mine, added, post_norm, norm, r, thread == 0 ? feature : -1);
+      for (int r = 0; r < n; r++) work(r);
     } else {
-      stage_of(n, n / (threads * 4), [&](int first, int last) { for (int r = first; r < last; r++) open_row(mine, added, post_norm, norm, r, feature); });
+      stage_of(n, n / (threads * 4), [&](int first, int last) { for (int r = first; r < last; r++) work(r); });
     }
+  };
+  const auto open_rows = [&](bool added, const float* post_norm, const float* norm, int feature) {
+    const int saved = alone && thread ? -1 : feature;
+    each_row([&](int r) { open_row(mine, added, post_norm, norm, r, saved); });
   };
   const auto norm_of = [](const std::vector<float>& norm) { return norm.empty() ? nullptr : norm.data(); };
 
-  stage_of(n, 1, [&](int first, int last) { for (int r = first; r < last; r++) embed(r); });
-  if (alone && thread) std::memcpy(mine.x, residuals[0].x, static_cast<size_t>(n) * static_cast<size_t>(hidden) * sizeof(float));  // thread 0 adds to it only after the next stage
+  const Fusion* fusion = w.fusion.get();
+  const Acts& entry = fusion && !fusion->first ? mine.joined : mine.normed;  // what the first layer reads
+  if (fusion) {
+    if (fusion->first) each_row([&](int r) { join(mine, r); });
+    if (fusion->first || extent->from_target) project(fusion->fc, fusion->first ? mine.joined : states);
+    each_row([&](int r) { enter(mine, r); });
+  } else {
+    stage_of(n, 1, [&](int first, int last) { for (int r = first; r < last; r++) embed(r); });
+    if (alone && thread) std::memcpy(mine.x, residuals[0].x, static_cast<size_t>(n) * static_cast<size_t>(hidden) * sizeof(float));  // thread 0 adds to it only after the next stage
+  }
   const int heads = c.heads + 2 * c.kv_heads, part = heads_per_part(), group = c.heads / c.kv_heads, parts = (group + part - 1) / part;
   const int attend_tasks = static_cast<int>(blocks.size()) * c.kv_heads * parts, pairs = c.ff / kGroup;
   const float* post_norm = nullptr;
   const int layers = extent->layers ? extent->layers : c.layers;
   for (int layer = 0; layer < layers; layer++) {
     const Layer& l = w.layers[static_cast<size_t>(layer)];
-    open_rows(layer > 0, post_norm, l.attention_norm.data(), layer);
-    stage_of(heads, heads / (threads * 4), [&](int first, int last) { project_heads(l, layer, mine.normed, first, last); });
+    if (!fusion) open_rows(layer > 0, post_norm, l.attention_norm.data(), layer);
+    stage_of(heads, heads / (threads * 4), [&](int first, int last) { project_heads(l, layer, entry, first, last); });
     coming(l.o, first_of(l.o.num_tiles()));
     stage_of(attend_tasks, attend_tasks / (threads * 8), [&](int first, int last) {
       for (int t = first; t < last; t++) {
@@ -343,8 +365,8 @@ void Model::Runner::work(int thread) {
     project(l.down, gated);
     if (!alone && layer + 1 < layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
   }
-  open_rows(true, post_norm, w.norm.data(), -1);
-  if (thread == 0) for (int r = 0; r < n; r++) save_feature(r, c.layers, mine.normed.x + static_cast<size_t>(r) * static_cast<size_t>(hidden));
+  open_rows(true, post_norm, norm_of(w.norm), fusion ? c.layers : -1);
+  if (thread == 0 && !fusion) for (int r = 0; r < n; r++) save_feature(r, c.layers, mine.normed.x + static_cast<size_t>(r) * static_cast<size_t>(hidden));
   if (wanted.empty()) return pool.barrier();
   // The wanted rows side by side, so that the vocabulary's matrix is read once for all of them.
   const bool all = wanted.size() == rows.size();

@@ -16,11 +16,24 @@ namespace headstart {
 
 constexpr int kPassRows = 256;  // more rows in a pass gain no speed and cost memory
 
+// Threads, and the turn to use them: a model's own, or shared with the draft heads beside it.
+struct Crew {
+  explicit Crew(int threads) : pool(threads) {}
+  Pool pool;
+  std::mutex mutex;
+};
+
+// The tree that the tokens of an ask end, those of earlier scores included; of a chain nothing.
+struct Tree {
+  int root = 0;                         // what it hangs from: a length of the cache
+  std::vector<int32_t> parents, depths;  // [nodes]
+};
+
 // Part of an ask that is in this pass.
 struct Piece {
   Ask* ask;
   int first, last;  // tokens of the ask
-  const std::vector<int>* depths;
+  const Tree* tree;
 };
 
 struct PassRow {
@@ -72,18 +85,23 @@ struct Residual {
   float* x;     // [rows, hidden] the residual stream
   Acts normed;  // its norm, input of the next product
   Acts wanted;  // rows of the last norm whose logits are wanted
+  Acts joined;  // of a draft head: embedding and hidden state side by side
 };
 
+// For a head's rotated numbers: cosines [dim], then the sines that go with each number's partner [dim].
+void fill_angles(const std::vector<float>& angles, int position, float magnitude, bool interleaved, float* out);
+
 struct Model::Runner {
-  Runner(const Model& model, int threads);
+  Runner(const Model& model, std::shared_ptr<Crew> crew);
+  static Tree tree_of(const Ask& ask);  // throws std::invalid_argument where there is none
   void run(std::vector<Piece> some, const std::vector<int>& features, const Extent& part);
 
   const Model& m;
   const Config& c;
   const Kernels& k;
   const Model::Weights& w;
-  Pool pool;
-  std::mutex mutex;
+  const std::shared_ptr<Crew> crew;
+  Pool& pool;
 
  private:
   // A thread's part of a stage: tasks taken from its front by the owner, from its back by threads that have nothing left.
@@ -94,7 +112,11 @@ struct Model::Runner {
   void lay_out();
   void prepare();
   void work(int thread);
+  void read_embedding(int32_t token, float* out) const;
   void embed(int row);
+  void gather_states();
+  void join(const Residual& mine, int row);
+  void enter(const Residual& mine, int row);
   void project_heads(const Layer& l, int layer, const Acts& normed, int first, int last);
   void finish_head(const Layer& l, int layer, int row, int head);
   void attend(int layer, const Block& block, int kv_head, int first_head, int last_head, int thread);
@@ -124,15 +146,15 @@ struct Model::Runner {
   // Few rows: every thread computes them all, in memory of its own, which costs less than waiting for one another.
   bool alone = false;
   std::vector<Residual> residuals;  // by thread
-  Acts mixed, gated;
+  Acts mixed, gated, states;
   float *delta = nullptr, *qkv = nullptr, *up = nullptr, *angles = nullptr, *local_angles = nullptr, *scratch = nullptr;
   size_t scratch_per_thread = 0;
   std::vector<Range> ranges;  // [3, threads]: while one stage's are in use, the next one's are cleared
 
-  struct ResidualBuffer { Buffer<float> x; ActsBuffer normed, wanted; };
+  struct ResidualBuffer { Buffer<float> x; ActsBuffer normed, wanted, joined; };
   std::vector<ResidualBuffer> residual_buffers;
   ActsBuffer mixed_buffer, gated_buffer;
-  Buffer<float> delta_buffer, qkv_buffer, up_buffer, angle_buffer, local_buffer, scratch_buffer;
+  Buffer<float> delta_buffer, qkv_buffer, up_buffer, angle_buffer, local_buffer, scratch_buffer, state_buffer;
 };
 
 }  // namespace headstart

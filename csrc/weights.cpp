@@ -1,15 +1,13 @@
 // Metadata → Config, tensors → tiles. Both go by GGUF's names. What an architecture does not define, and what is not known here, is refused by name.
 #include "weights.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "pack.h"
+#include "packer.h"
 
 namespace headstart {
 namespace {
@@ -74,88 +72,6 @@ class Taker {
   size_t bytes_ = 0;
 };
 
-// A matrix to be packed: where from, and where its tiles will be.
-struct Job {
-  const Tensor* tensor;
-  Matrix* matrix;
-  size_t offset;
-};
-
-class Packer {
- public:
-  explicit Packer(std::optional<Type> widest) : widest_(widest) {}
-
-  void add(const Tensor* t, Matrix& m) {
-    m.type = static_cast<Type>(t->type);
-    if (widest_ && row_bytes(m.type, kCompared) > row_bytes(*widest_, kCompared)) m.type = *widest_;
-    m.k = static_cast<int>(t->shape[0]);
-    m.n = static_cast<int>(t->shape[1]);
-    m.tile_bytes = tile_bytes(m.type, m.k);
-    jobs_.push_back({t, &m, bytes_});
-    bytes_ += m.tile_bytes * static_cast<size_t>(m.num_tiles());
-  }
-
-  size_t bytes() const { return bytes_; }
-
-  void pack(Model::Weights& weights, Pool& pool, const std::function<void(double)>& progress) {
-    weights.tile_bytes = bytes_;
-    weights.arena_bytes = bytes_ + kBeyond;
-    void* memory = mmap(nullptr, weights.arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    weights.arena = static_cast<uint8_t*>(memory);
-#if defined(MADV_HUGEPAGE)
-    madvise(memory, weights.arena_bytes, MADV_HUGEPAGE);
-#endif
-    for (const Job& job : jobs_) {
-      job.matrix->tiles = weights.arena + job.offset;
-      // Slice by slice, so that little of the file is in memory beside its tiles.
-      const size_t slice = std::max<size_t>(1, kSlice / job.matrix->tile_bytes), tiles = static_cast<size_t>(job.matrix->num_tiles());
-      for (size_t first = 0; first < tiles; first += slice) {
-        const size_t last = std::min(tiles, first + slice);
-        pack_slice(job, static_cast<int>(first), static_cast<int>(last), weights.arena + job.offset, pool);
-        if (progress) progress(static_cast<double>(job.offset + last * job.matrix->tile_bytes) / static_cast<double>(bytes_));
-      }
-    }
-  }
-
-  static constexpr size_t kBeyond = 65536;  // the kernels prefetch a little past what they read
-
- private:
-  static constexpr size_t kSlice = 16 << 20;
-
-  static void pack_slice(const Job& job, int first_tile, int last_tile, uint8_t* out, Pool& pool) {
-    const Matrix& m = *job.matrix;
-    const Type from = static_cast<Type>(job.tensor->type);
-    const size_t stride = row_bytes(from, m.k), held = row_bytes(m.type, m.k);
-    std::atomic<int> next{first_tile};
-    std::atomic<bool> good{true};
-    pool.run([&](int) {
-      std::vector<uint8_t> blocks(m.type == from ? 0 : kTile * held);
-      std::vector<float> floats(m.type == from ? 0 : static_cast<size_t>(m.k));
-      for (int t = next.fetch_add(1); t < last_tile; t = next.fetch_add(1)) {
-        const uint8_t* rows = job.tensor->data + static_cast<size_t>(t) * kTile * stride;
-        const int count = std::min(kTile, m.n - t * kTile);
-        if (m.type != from) {
-          for (int r = 0; r < count; r++) {
-            dequantize_row(from, rows + static_cast<size_t>(r) * stride, m.k, floats.data());
-            if (!quantize_row(m.type, floats.data(), m.k, blocks.data() + static_cast<size_t>(r) * held)) good = false;
-          }
-          rows = blocks.data();
-        }
-        pack_tile(m.type, rows, held, count, m.k, out + static_cast<size_t>(t) * m.tile_bytes);
-      }
-    });
-    if (!good) throw FileError("tensor " + in_quotes(job.tensor->name) + " holds numbers that are not finite or beyond what " + type_name(m.type) + " can hold, so it cannot be quantised");
-    const size_t first = static_cast<size_t>(first_tile) * kTile, last = std::min(static_cast<size_t>(last_tile) * kTile, static_cast<size_t>(m.n));
-    WeightFile::release(job.tensor->data + first * stride, (last - first) * stride);
-  }
-
-  static constexpr int kCompared = 256;  // inputs by whose bytes types are compared
-  std::optional<Type> widest_;
-  std::vector<Job> jobs_;
-  size_t bytes_ = 0;
-};
-
 // Angle per position of each rotated pair: base^(−2i/d), stretched as the file says (linear; Llama-3 factors; YaRN, Peng et al. 2023).
 std::vector<float> rope_angles(const WeightFile& file, const Config& c, float base, bool scaled) {
   const int pairs = c.rope_dim / 2;
@@ -212,10 +128,6 @@ void read_windows(const WeightFile& file, Config& c) {
 }
 
 }  // namespace
-
-Model::Weights::~Weights() {
-  if (arena) munmap(arena, arena_bytes);
-}
 
 Config read_config(const WeightFile& file, int context) {
   Config c;
@@ -274,7 +186,8 @@ namespace {
 // Takes every tensor: norms and biases into memory, matrices as jobs for the packer.
 Packer lay_out(Model::Weights& w, const Config& c, std::optional<Type> widest) {
   Taker take(*w.file, c);
-  Packer packer(widest);
+  Packer packer;
+  const auto add = [&](const Tensor* t, Matrix& m) { packer.add(t, m, widest); };
   const uint64_t hidden = static_cast<uint64_t>(c.hidden), ff = static_cast<uint64_t>(c.ff), dim = static_cast<uint64_t>(c.head_dim);
   const uint64_t q = static_cast<uint64_t>(c.heads) * dim, kv = static_cast<uint64_t>(c.kv_heads) * dim, vocab = static_cast<uint64_t>(c.vocab);
   const bool gemma = c.architecture == "gemma3", norms = gemma || c.architecture == "qwen3";
@@ -297,17 +210,17 @@ Packer lay_out(Model::Weights& w, const Config& c, std::optional<Type> widest) {
     l.q_bias = take.vector(take.maybe(p + "attn_q.bias", {q}));
     l.k_bias = take.vector(take.maybe(p + "attn_k.bias", {kv}));
     l.v_bias = take.vector(take.maybe(p + "attn_v.bias", {kv}));
-    packer.add(take.must(p + "attn_q.weight", {hidden, q}), l.q);
-    packer.add(take.must(p + "attn_k.weight", {hidden, kv}), l.k);
-    packer.add(take.must(p + "attn_v.weight", {hidden, kv}), l.v);
-    packer.add(take.must(p + "attn_output.weight", {q, hidden}), l.o);
-    packer.add(take.must(p + "ffn_gate.weight", {hidden, ff}), l.gate);
-    packer.add(take.must(p + "ffn_up.weight", {hidden, ff}), l.up);
-    packer.add(take.must(p + "ffn_down.weight", {ff, hidden}), l.down);
+    add(take.must(p + "attn_q.weight", {hidden, q}), l.q);
+    add(take.must(p + "attn_k.weight", {hidden, kv}), l.k);
+    add(take.must(p + "attn_v.weight", {hidden, kv}), l.v);
+    add(take.must(p + "attn_output.weight", {q, hidden}), l.o);
+    add(take.must(p + "ffn_gate.weight", {hidden, ff}), l.gate);
+    add(take.must(p + "ffn_up.weight", {hidden, ff}), l.up);
+    add(take.must(p + "ffn_down.weight", {ff, hidden}), l.down);
   }
   const Tensor* head = take.maybe("output.weight", {hidden, vocab});
   w.head_tensor = head ? head : w.embedding;
-  packer.add(w.head_tensor, w.head);
+  add(w.head_tensor, w.head);
   take.finish();
   w.vector_bytes = take.vector_bytes();
   return packer;
@@ -328,7 +241,7 @@ void load_weights(Model::Weights& w, const Config& c, std::optional<Type> widest
     const double factor = w.file->real(c.architecture + ".rope.scaling.attn_factor", 1.0);
     w.rope_magnitude = static_cast<float>(factor * (1.0 + 0.1 * std::log(static_cast<double>(c.rope_scale))));
   }
-  packer.pack(w, pool, progress);
+  packer.pack(w, pool, true, progress);
 }
 
 }  // namespace headstart

@@ -25,6 +25,8 @@ _Ask = tuple[Cache, _Ints, _Ints | None, int]  # cache, tokens, parents, num_log
 _Value = bool | int | float | str | list[float]
 _Tensor = tuple[str, int, list[int], int, int, int]  # name, type, shape with inputs first, index of its file, offset, bytes
 
+_HeadAsk = tuple[Cache, _Ints, Floats, _Ints | None, bool, int]  # cache, tokens, hidden, parents, grows, num_logits
+
 class File:
     @property
     def path(self) -> str: ...
@@ -82,6 +84,31 @@ class Model:
     def bytes_per_pass(self) -> int: ...
     @property
     def cache_bytes_per_token(self) -> int: ...
+
+class Head:
+    @staticmethod
+    def load(
+        target: Model,
+        tensors: list[tuple[str, NDArray[np.generic], str]],
+        ids: _Ints,
+        *,
+        generation: int,
+        norm_before_residual: bool,
+        hidden: int,
+        states: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        ff: int,
+        eps: float,
+        rope_base: float,
+    ) -> Head: ...
+    def open(self) -> Cache: ...
+    def score(self, asks: Sequence[_HeadAsk], from_target: bool = False) -> list[tuple[Floats, Floats]]: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def bytes_per_pass(self) -> int: ...
 
 def instruction_sets() -> list[str]: ...
 def best_instruction_set() -> str: ...

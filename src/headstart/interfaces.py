@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.checkpoints import EagleHead
 from headstart.records import Draft, Round
 from headstart.rows import FloatArray, IntArray, Row
 from headstart.shapes import Shape
@@ -25,6 +26,10 @@ __all__ = [
     "Draws",
     "FeatureDrafter",
     "FeatureModel",
+    "HeadAsk",
+    "HeadCache",
+    "HeadEngine",
+    "HeadRunner",
     "Model",
     "Processor",
     "Rule",
@@ -174,6 +179,51 @@ class FeatureModel(Model, VocabularyRows, Protocol):
 
     num_layers: int
     hidden_size: int
+
+
+class HeadCache(Protocol):
+    """What a draft head remembers of one sequence. `HeadRunner.run` appends to it; nothing else makes it longer."""
+
+    @property
+    def length(self) -> int:
+        """Number of entries held."""
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` entries."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadAsk:
+    """One sequence's part of a draft head's pass: entries to append to `cache`, each a token beside a hidden state."""
+
+    cache: Any  # a HeadCache of the runner's own
+    tokens: Sequence[int]  # [entries], at least one
+    hidden: NDArray[np.float32]  # [entries, hidden]: what the head put out before, or [entries, features]: the target's
+    parents: Sequence[int] | None = (
+        None  # [entries]: index of the parent in the tree, −1: what the tree hangs from; None: a chain
+    )
+    grows: bool = False  # they join the tree begun before, whose indices go on; else a tree begins at the cache's end
+    num_logits: int = 1  # wanted for the last so many entries
+
+
+class HeadRunner(Protocol):
+    """A draft head (EAGLE) ready to run beside one target. Several sequences share each product."""
+
+    def open(self) -> HeadCache:
+        """An empty cache for one sequence."""
+
+    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """For each ask what the layer puts out [entries, hidden], and logits [num_logits, draft vocab].
+
+        `from_target`: the hidden states of all asks are the target's; else what the head put out before."""
+
+
+@runtime_checkable
+class HeadEngine(Protocol):
+    """A model whose engine runs draft heads beside it."""
+
+    def head_runner(self, head: EagleHead) -> HeadRunner:
+        """The head, ready to run. Raises ModelError for one that this engine cannot run."""
 
 
 @runtime_checkable

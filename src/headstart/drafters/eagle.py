@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.checkpoints.heads import EagleHead
-from headstart.drafters.eagle_forward import Branches, EagleForward, HeadCache
+from headstart.drafters.eagle_forward import EagleForward
 from headstart.drafters.growth import Growth, Source, source
 from headstart.drafters.own_vocabulary import OwnVocabulary
 from headstart.errors import RowError
-from headstart.interfaces import Context, Draws, VocabularyRows
+from headstart.interfaces import Context, Draws, HeadAsk, HeadCache, HeadEngine, HeadRunner, VocabularyRows
 from headstart.records import Draft
-from headstart.rows import FloatArray
+from headstart.rows import FloatArray, Row
 from headstart.shapes import Shape
 
 __all__ = ["EagleDrafter"]
@@ -35,7 +35,7 @@ class _State:
     cache: HeadCache
     features: list[Floats] = field(default_factory=list)  # the target's, for entries not yet in the cache
     waiting: int = 0  # rows in them
-    last: Floats | None = None  # [1, hidden]: the head's output at the newest entry
+    newest: tuple[Floats, Floats] | None = None  # [1, hidden] and [1, draft vocab]: output and logits at the newest entry
     whole: bool = True  # False: hidden states of some tokens were never handed over
 
 
@@ -43,27 +43,29 @@ class _Tree:
     """A tree under way, and where its nodes lie in the head's cache."""
 
     def __init__(self, growth: Growth, state: _State) -> None:
-        assert state.last is not None
+        assert state.newest is not None
         self.growth, self.cache, self.held = growth, state.cache, state.cache.length
-        self.hidden = {0: state.last}  # node → [1, hidden]: the head's output at it
-        self._slots: dict[int, int] = {}  # node → its entry in the cache
+        self.newest = {0: state.newest}  # node → [1, hidden] and [1, draft vocab]: the head's output and logits at it
+        self._places: dict[int, int] = {0: -1}  # node → its index among the tree's entries in the cache
 
-    def inputs(self) -> Floats:
-        """[frontier, hidden]: what the head put out at the parent of each node of the frontier."""
-        return np.concatenate([self.hidden[([0, *self.growth.path(node)])[-2]] for node in self.growth.frontier])
+    def ask(self) -> HeadAsk:
+        """The frontier as the next entries: each sees the text, the nodes above it and itself, and reads its parent's output."""
+        nodes = self.growth.frontier
+        above = [[0, *self.growth.path(node)][-2] for node in nodes]
+        first = len(self._places) - 1
+        self._places |= {node: first + i for i, node in enumerate(nodes)}
+        return HeadAsk(
+            cache=self.cache,
+            tokens=[self.growth.path_tokens(node)[-1] for node in nodes],
+            hidden=np.concatenate([self.newest[parent][0] for parent in above]),
+            parents=[self._places[parent] for parent in above],
+            grows=first > 0,
+            num_logits=len(nodes),
+        )
 
-    def branches(self) -> Branches:
-        """Each node of the frontier sees the text, the nodes above it and itself; they get the cache's next entries."""
-        nodes, first = self.growth.frontier, self.cache.length
-        self._slots |= {node: first + i for i, node in enumerate(nodes)}
-        sees = np.zeros((len(nodes), first + len(nodes)), dtype=np.bool_)
-        sees[:, : self.held] = True
-        positions = np.zeros(len(nodes), dtype=np.int64)
-        for i, node in enumerate(nodes):
-            path = self.growth.path(node)
-            sees[i, [self._slots[each] for each in path]] = True
-            positions[i] = self.held + len(path) - 1
-        return Branches(positions, sees)
+    def saw(self, outputs: Floats, logits: Floats) -> None:
+        """What came of `ask`."""
+        self.newest |= {node: (outputs[i : i + 1], logits[i : i + 1]) for i, node in enumerate(self.growth.frontier)}
 
 
 @final
@@ -71,46 +73,46 @@ class EagleDrafter:
     """Drafts with an EAGLE head; several sequences share each of its products."""
 
     def __init__(self, head: EagleHead, target: VocabularyRows, *, num_layers: int, name: str = "eagle") -> None:
-        """`target` lends its vocabulary matrices; `num_layers` is its number of layers."""
+        """`target` lends its vocabulary matrices, and its engine where that runs heads; `num_layers` is its number of layers.
+
+        Raises ModelError for a head that its engine cannot run."""
         self.name = name
         self.feature_layers = head.config.layers_of(num_layers)
-        self._forward = EagleForward(head, target)
+        self._runner: HeadRunner = target.head_runner(head) if isinstance(target, HeadEngine) else EagleForward(head, target)
         self._vocabulary = OwnVocabulary(head.token_ids, head.config.draft_vocab_size)
 
     def open(self, contexts: Sequence[Context]) -> list[_State]:
         """Empty states; the prompt's hidden states come with the first commit."""
-        return [_State(HeadCache(self._forward.config)) for _ in contexts]
+        return [_State(self._runner.open()) for _ in contexts]
 
     def propose(
         self, states: Sequence[_State], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
     ) -> list[Draft]:
         """Autoregressive drafts. Nothing for a sequence whose hidden states are not known, such as a prompt of one token."""
-        drafts = [Draft() for _ in states]
         active = [i for i, budget in enumerate(budgets) if budget > 0 and self._ready(states[i], contexts[i])]
         self._catch_up([states[i] for i in active], [contexts[i] for i in active])
-        held = [state.cache.length for state in states]
-        hidden = {i: states[i].last for i in active}
+        held = {i: states[i].cache.length for i in active}
+        newest = {i: states[i].newest for i in active}
+        texts = {i: list(contexts[i].tokens) for i in active}
+        rows: list[list[Row]] = [[] for _ in states]
         while active:
-            logits = self._forward.logits(np.concatenate([hidden[i] for i in active]))
             going = []
-            for i, scored in zip(active, logits, strict=True):
-                history = [*contexts[i].tokens, *drafts[i].tokens]
+            for i in active:
                 try:
-                    row = self._vocabulary.row(contexts[i].processor, history, scored)
+                    row = self._vocabulary.row(contexts[i].processor, texts[i], newest[i][1][0])  # type: ignore[index]
                 except RowError:
                     continue  # the draft ends before this row, whatever would have been drawn from it
-                drafts[i] = drafts[i].then(row, draws[i].draw(row, len(history)))
-                if len(drafts[i]) < budgets[i]:
+                texts[i].append(draws[i].draw(row, len(texts[i])))
+                rows[i].append(row)
+                if len(rows[i]) < budgets[i]:
                     going.append(i)
             active = going
             if active:
-                embedded = np.split(self._forward.embeddings([drafts[i].tokens[-1] for i in active]), len(active))
-                inputs = [hidden[i] for i in active]
-                outputs = self._forward.run([states[i].cache for i in active], embedded, inputs)  # type: ignore[arg-type]
-                hidden = dict(zip(active, outputs, strict=True))
-        for state, length in zip(states, held, strict=True):
-            state.cache.rewind(length)
-        return drafts
+                asks = [HeadAsk(cache=states[i].cache, tokens=texts[i][-1:], hidden=newest[i][0]) for i in active]  # type: ignore[index]
+                newest = dict(zip(active, self._runner.run(asks), strict=True))
+        for i, length in held.items():
+            states[i].cache.rewind(length)
+        return [Draft(tokens=tuple(texts[i][-len(own) :]), rows=tuple(own)) if own else Draft() for i, own in enumerate(rows)]
 
     def propose_trees(
         self, states: Sequence[_State], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
@@ -136,28 +138,21 @@ class EagleDrafter:
 
     def _sources(self, tree: _Tree, context: Context) -> list[Source | None]:
         """What the children of each node of the frontier come from."""
-        logits = self._forward.logits(np.concatenate([tree.hidden[node] for node in tree.growth.frontier]))
-        processor = context.processor
+        own = self._vocabulary
         return [
             source(
-                processor,
+                context.processor,
                 [*context.tokens, *tree.growth.path_tokens(node)],
-                self._vocabulary.widened(scored, processor.vocab_size),
+                own.ordered(tree.newest[node][1][0]),
+                own.ids,
             )
-            for node, scored in zip(tree.growth.frontier, logits, strict=True)
+            for node in tree.growth.frontier
         ]
 
     def _deepen(self, trees: Sequence[_Tree]) -> None:
         """Run the head on every node of each frontier; siblings do not see one another."""
-        tokens = [[tree.growth.path_tokens(node)[-1] for node in tree.growth.frontier] for tree in trees]
-        outputs = self._forward.run(
-            [tree.cache for tree in trees],
-            [self._forward.embeddings(each) for each in tokens],
-            [tree.inputs() for tree in trees],
-            [tree.branches() for tree in trees],
-        )
-        for tree, output in zip(trees, outputs, strict=True):
-            tree.hidden |= {node: output[i : i + 1] for i, node in enumerate(tree.growth.frontier)}
+        for tree, answer in zip(trees, self._runner.run([tree.ask() for tree in trees]), strict=True):
+            tree.saw(*answer)
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Keep the hidden states of the tokens that were scored since the last commit: `tokens[-1 - n : -1]`."""
@@ -174,11 +169,10 @@ class EagleDrafter:
         pairs = [(state, context) for state, context in zip(states, contexts, strict=True) if state.waiting]
         if not pairs:
             return
-        embedded, hidden = [], []
-        for state, context in pairs:
-            hidden.append(self._forward.projected(np.concatenate(state.features)))
-            embedded.append(self._forward.embeddings(context.tokens[-state.waiting :]))
-        outputs = self._forward.run([state.cache for state, _ in pairs], embedded, hidden)
-        for (state, _), output in zip(pairs, outputs, strict=True):
-            state.last = output[-1:]
+        asks = [
+            HeadAsk(cache=state.cache, tokens=context.tokens[-state.waiting :], hidden=np.concatenate(state.features))
+            for state, context in pairs
+        ]
+        for (state, _), (outputs, logits) in zip(pairs, self._runner.run(asks, from_target=True), strict=True):
+            state.newest = outputs[-1:], logits
             state.features, state.waiting = [], 0

@@ -1,32 +1,33 @@
 """What an EAGLE head computes, in numpy: features → fc → one decoder layer → norm → rows over its own vocabulary.
 
-The only file that knows the arithmetic of a head at run time (Li et al. 2024 for generation 1, 2025 for generation 3). Several
-sequences share each matrix product; each attends to its own keys. Everything is float32. Does not know drafts, rounds or chance.
+The reference for the arithmetic of a head (Li et al. 2024 for generation 1, 2025 for generation 3), and what runs it beside
+models whose engine does not (`interfaces.HeadEngine`). Several sequences share each matrix product; each attends to its own keys.
+Everything is float32. Does not know drafts, rounds or chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headstart.checkpoints.heads import EagleConfig, EagleHead
-from headstart.interfaces import VocabularyRows
+from headstart.interfaces import HeadAsk, VocabularyRows
 
-__all__ = ["Branches", "EagleForward", "HeadCache"]
+__all__ = ["EagleForward", "NumpyHeadCache"]
 
 Floats = NDArray[np.float32]
 _FIRST_SLOTS = 256
 
 
-class HeadCache:
+class NumpyHeadCache:
     """Keys and values of one sequence in the head's only layer."""
 
     def __init__(self, config: EagleConfig) -> None:
         shape = (config.num_kv_heads, _FIRST_SLOTS, config.head_dim)
         self.length = 0
+        self._root, self._parents = 0, list[int]()  # a tree at the end: what it hangs from, and its entries' parents
         self._keys, self._values = np.empty(shape, np.float32), np.empty(shape, np.float32)
 
     def append(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
@@ -42,13 +43,22 @@ class HeadCache:
         """Forget everything after the first `length` entries."""
         assert 0 <= length <= self.length
         self.length = length
+        del self._parents[max(0, length - self._root) :]
 
-
-class Branches(NamedTuple):
-    """Where new entries hang that are no chain."""
-
-    positions: NDArray[np.int64]  # [new]: how many entries are above each
-    sees: NDArray[np.bool_]  # [new, held + new]: which entries each attends to
+    def branch(self, parents: Sequence[int], grows: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """How many entries are above each of the next ones [new], and which ones each attends to [new, held + new]."""
+        if not grows:
+            self._root, self._parents = self.length, []
+        first = len(self._parents)
+        self._parents += parents
+        sees = np.zeros((len(parents), self.length + len(parents)), dtype=np.bool_)
+        sees[:, : self._root] = True
+        for i in range(len(parents)):
+            node = first + i
+            while node >= 0:
+                sees[i, self._root + node] = True
+                node = self._parents[node]
+        return sees.sum(axis=1) - 1, sees
 
 
 class EagleForward:
@@ -75,27 +85,25 @@ class EagleForward:
         half = c.head_dim // 2
         self._rates = (c.rope_theta ** (-np.arange(half) / half)).astype(np.float64)
 
-    def embeddings(self, tokens: Sequence[int]) -> Floats:
-        """[tokens, hidden]: what the head reads of the tokens themselves."""
-        return self._target.embeddings(tokens) if self._embed is None else self._embed[np.asarray(tokens)]
+    def open(self) -> NumpyHeadCache:
+        """An empty cache."""
+        return NumpyHeadCache(self.config)
 
-    def projected(self, features: Floats) -> Floats:
-        """[n, hidden] from the target's hidden states [n, features]: what stands in for the head's own output."""
-        if self.config.generation == 1:
-            return features  # joined with the embedding before fc
-        return self._linear(features, self._fc, self._fc_bias)
+    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[tuple[Floats, Floats]]:
+        """See `HeadRunner`."""
+        outputs = self._layer(asks, from_target)
+        wanted = [output[len(output) - ask.num_logits :] for ask, output in zip(asks, outputs, strict=True)]
+        logits = np.split(self._logits(np.concatenate(wanted)), np.cumsum([len(part) for part in wanted])[:-1])
+        return list(zip(outputs, logits, strict=True))
 
-    def run(
-        self,
-        caches: Sequence[HeadCache],
-        embedded: Sequence[Floats],  # by sequence, [new, hidden]
-        hidden: Sequence[Floats],  # by sequence, [new, hidden]
-        branches: Sequence[Branches] | None = None,
-    ) -> list[Floats]:
-        """The layer's output [new, hidden] for each sequence's new entries, which join its cache as a chain, or as `branches`."""
-        counts = [len(part) for part in hidden]
-        splits = np.cumsum(counts)[:-1]
-        e, h = np.concatenate(embedded), np.concatenate(hidden)
+    def _layer(self, asks: Sequence[HeadAsk], from_target: bool) -> list[Floats]:
+        """The layer's output [entries, hidden] for each ask."""
+        splits = np.cumsum([len(ask.tokens) for ask in asks])[:-1]
+        tokens = [token for ask in asks for token in ask.tokens]
+        e = self._target.embeddings(tokens) if self._embed is None else self._embed[np.asarray(tokens)]
+        h = np.concatenate([ask.hidden for ask in asks])
+        if from_target and self.config.generation == 3:
+            h = self._linear(h, self._fc, self._fc_bias)
         residual: Floats
         mixed: Floats
         if self.config.generation == 1:
@@ -107,36 +115,38 @@ class EagleForward:
             joined = np.concatenate((self._normed(e, self._input_norm), normed), axis=1)
             residual = normed if self.config.norm_before_residual else h
         parts = np.split(self._linear(joined, self._qkv, self._qkv_bias), splits)
-        trees = [None] * len(parts) if branches is None else branches
-        mixed = np.concatenate([self._attend(*each) for each in zip(caches, parts, trees, strict=True)])
+        mixed = np.concatenate([self._attend(ask, part) for ask, part in zip(asks, parts, strict=True)])
         middle: Floats = residual + mixed @ self._o.T
         gate, up = np.split(self._normed(middle, self._post_norm) @ self._gate_up.T, 2, axis=1)
         out: Floats = middle + (gate / (1 + np.exp(-np.maximum(gate, -80))) * up) @ self._down.T
         return np.split(out, splits)
 
-    def logits(self, hidden: Floats) -> Floats:
-        """[n, draft vocab] from outputs of `run`."""
+    def _logits(self, hidden: Floats) -> Floats:
+        """[n, draft vocab] from outputs of the layer."""
         normed = hidden if self._norm is None else self._normed(hidden, self._norm)
         out: Floats = normed @ self._lm_head.T
         return out
 
-    def _attend(self, cache: HeadCache, qkv: Floats, branches: Branches | None) -> Floats:
+    def _attend(self, ask: HeadAsk, qkv: Floats) -> Floats:
         """[new, heads · dim] of one sequence: its new queries over everything it holds, each up to itself."""
         c, new = self.config, len(qkv)
         shared = c.num_heads // c.num_kv_heads
         heads = qkv.reshape(new, c.num_heads + 2 * c.num_kv_heads, c.head_dim).transpose(1, 0, 2)
         query, key, value = np.split(heads, [c.num_heads, c.num_heads + c.num_kv_heads])
+        cache: NumpyHeadCache = ask.cache
         start = cache.length
-        positions = np.arange(start, start + new) if branches is None else branches.positions
+        positions, sees = np.arange(start, start + new), None
+        if ask.parents is not None:
+            positions, sees = cache.branch(ask.parents, ask.grows)
+        elif new > 1:
+            sees = np.arange(start + new) <= positions[:, None]
         angles = positions[:, None] * self._rates
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         keys, values = cache.append(_turned(key, cos, sin), value)
         query = (_turned(query, cos, sin) * np.float32(c.head_dim**-0.5)).reshape(c.num_kv_heads, shared * new, c.head_dim)
         scores = (query @ keys.transpose(0, 2, 1)).reshape(c.num_kv_heads, shared, new, start + new)
-        if branches is not None:
-            scores = np.where(branches.sees, scores, np.float32(-np.inf))
-        elif new > 1:
-            scores = np.where(np.arange(start + new) <= positions[:, None], scores, np.float32(-np.inf))
+        if sees is not None:
+            scores = np.where(sees, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         mixed: Floats = weights.reshape(c.num_kv_heads, shared * new, start + new) @ values

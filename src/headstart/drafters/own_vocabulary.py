@@ -21,20 +21,12 @@ class OwnVocabulary:
         """`token_ids` [size], all different; None: 0 … size − 1."""
         ids = np.arange(size) if token_ids is None else token_ids
         self._order: NDArray[Any] | None = None if bool((np.diff(ids) > 0).all()) else np.argsort(ids)
-        self._ids = ids if self._order is None else ids[self._order]
+        self.ids = ids if self._order is None else ids[self._order]  # increasing; the target's
 
     def row(self, processor: Processor, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after `history` from logits [size] in the drafter's order. Raises RowError."""
-        row = processor.row(history, self.widened(logits, processor.vocab_size))
-        if row.ids is not None:
-            return row
-        ids = self._ids[: int(np.searchsorted(self._ids, processor.vocab_size))]
-        return Row(row.probs[ids], ids, row.vocab_size)
+        return processor.row(history, self.ordered(logits), self.ids)
 
-    def widened(self, logits: FloatArray, vocab_size: int) -> FloatArray:
-        """[vocab_size] logits over the target's vocabulary, −inf where the drafter has no token."""
-        values = logits if self._order is None else logits[self._order]
-        inside = int(np.searchsorted(self._ids, vocab_size))
-        full = np.full(vocab_size, -np.inf, dtype=values.dtype)
-        full[self._ids[:inside]] = values[:inside]
-        return full
+    def ordered(self, logits: FloatArray) -> FloatArray:
+        """Logits [size] in the order of `ids`."""
+        return logits if self._order is None else logits[self._order]

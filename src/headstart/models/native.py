@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import _core
+from headstart.checkpoints import EagleHead
 from headstart.errors import ModelError, OptionError, did_you_mean
 from headstart.interfaces import Ask, Scores
 from headstart.models.asks import Tail, feature_layers, lay_out_all, wanted_features
 from headstart.models.folder import Folder
 from headstart.models.memory import SMALLER, Needs, check_memory
+from headstart.models.native_head import NativeHead
 from headstart.rows import IntArray
 
 __all__ = ["QUANTIZED", "NativeCache", "NativeModel", "NativePart", "physical_cores"]
@@ -182,6 +184,10 @@ class NativeModel:
     def head_rows(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
         """[tokens, hidden]: rows of the vocabulary head, as the file holds them. Raises ValueError outside the vocabulary."""
         return self.core.head_rows(np.asarray(tokens, dtype=np.int32))
+
+    def head_runner(self, head: EagleHead) -> NativeHead:
+        """A draft head on this model's threads. Raises ModelError for one that the core cannot run."""
+        return NativeHead(head, self.core)
 
     def _own(self, ask: Ask) -> NativeCache:
         cache = ask.cache
