@@ -189,7 +189,8 @@ def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> D
             return NoDrafter()
         case "auto":
             own = shipped.matching(target.model)
-            return SuffixDrafter(width) if own is None else _beside(read_head(own), part, target.model)
+            lookup = SuffixDrafter(width)
+            return lookup if own is None else CombinedDrafter(lookup, _beside(read_head(own), part, target.model))
         case "ngram":
             return NGramDrafter(width)
         case "suffix":

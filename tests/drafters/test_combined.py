@@ -57,6 +57,59 @@ def test_nobody_is_asked_once_everybody_has_a_draft() -> None:
     assert second.asked == []
 
 
+class Short(Told):
+    """Proposes at most so many tokens."""
+
+    def __init__(self, name: str, token: int, most: int) -> None:
+        super().__init__(name, token, {1})
+        self._most = most
+
+    def propose(self, states, contexts, budgets, draws):
+        return super().propose(states, contexts, [min(budget, self._most) for budget in budgets], draws)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "least", "budget", "want"),
+    [
+        (2, 9, 3, 5, [2] * 5),  # too little: the second has more
+        (3, 9, 3, 5, [1] * 3),  # enough
+        (2, 9, 3, 2, [1] * 2),  # all there is room for
+        (2, 0, 3, 5, [1] * 2),  # too little, but nobody has more
+        (2, 2, 3, 5, [1] * 2),  # of equals the first
+        (1, 9, 1, 5, [1]),
+        (0, 2, 1, 5, [2] * 2),
+    ],
+)
+def test_little_is_not_enough(first: int, second: int, least: int, budget: int, want: list[int]) -> None:
+    """A short draft stands only where nobody behind it has a longer one."""
+    drafter = CombinedDrafter(Short("a", 1, first), Short("b", 2, second), least=least)
+    (draft,) = drafter.propose(drafter.open([context([0])]), [context([0])], [budget], [StreamDraws(0)])
+    assert list(draft.tokens) == want
+
+
+def test_what_was_drawn_stands_whatever_its_length() -> None:
+    """How long a drawn draft is may depend on what was drawn: dropping short ones would favour some tokens."""
+    drawn = ModelDrafter(random_model(1, VOCAB))
+    one, long = [context([0])], Told("b", 2, {1})
+    for drafters, budget in (((Shortened(drawn), long), 5), ((Short("a", 1, 2), Shortened(drawn)), 5)):
+        drafter = CombinedDrafter(*drafters)
+        (draft,) = drafter.propose(drafter.open(one), one, [budget], [StreamDraws(0)])
+        assert (len(draft), draft.rows[0].probs.size) == (1, VOCAB)
+
+
+class Shortened:
+    """Another drafter, one token at a time."""
+
+    name = "shortened"
+
+    def __init__(self, drafter) -> None:
+        self._drafter = drafter
+        self.open, self.commit = drafter.open, drafter.commit
+
+    def propose(self, states, contexts, budgets, draws):
+        return self._drafter.propose(states, contexts, [min(1, budget) for budget in budgets], draws)
+
+
 def test_everybody_sees_every_commit() -> None:
     """Also those who did not propose."""
     first, second = Told("a", 1, {1, 2, 3, 4}), Told("b", 2, set())

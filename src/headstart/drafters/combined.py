@@ -1,7 +1,9 @@
-"""Several drafters in order: the first that proposes anything wins the round (`ngram+model:REF`).
+"""Several drafters in order: the first with enough to propose wins the round (`suffix+model:REF`).
 
 Cheap lookups come first, models behind them; a model is not run in rounds that a lookup has won, and catches up when it is its
-turn. Whether an earlier drafter proposes may depend on the text so far and on nothing else, as for any drafter.
+turn. Enough is `least` tokens, or as many as the round has room for: a lookup that found less has found little, and whoever
+comes after it guesses better. Only a draft without chance can be too short: where tokens were drawn, how many there are may
+depend on them, and to drop some drafts for what was drawn would change the law of those that stay.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ __all__ = ["CombinedDrafter"]
 
 @final
 class CombinedDrafter:
-    """Asks `drafters` one after the other, each only for the sequences nobody before it had a draft for."""
+    """Asks `drafters` one after the other, each only for the sequences nobody before it had enough for."""
 
-    def __init__(self, *drafters: Drafter) -> None:
+    def __init__(self, *drafters: Drafter, least: int = 3) -> None:
         if len(drafters) < 2:
             raise OptionError(f"`drafters` must be two or more to be combined, got {len(drafters)}")
-        self._drafters = drafters
+        if least < 1:
+            raise OptionError(f"`least` must be 1 or more, got {least}")
+        self._drafters, self._least = drafters, least
         # Hidden states come side by side; each drafter that reads some gets its own.
         self._layers = [tuple(d.feature_layers) if isinstance(d, FeatureDrafter) else () for d in drafters]
         self.feature_layers = tuple(layer for layers in self._layers for layer in layers)
@@ -38,10 +42,13 @@ class CombinedDrafter:
     def propose(
         self, states: Sequence[tuple[Any, ...]], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
     ) -> list[Draft]:
-        """The first draft that is not empty, for each sequence."""
+        """For each sequence the first draft that was drawn or is long enough; where there is none, the longest, of equals the
+        first."""
         drafts = [Draft() for _ in states]
         for place, drafter in enumerate(self._drafters):
-            waiting = [i for i, budget in enumerate(budgets) if budget > 0 and not len(drafts[i])]
+            waiting = [
+                i for i, budget in enumerate(budgets) if len(drafts[i]) < min(budget, self._least) and not _drawn(drafts[i])
+            ]
             if not waiting:
                 break
             made = drafter.propose(
@@ -51,7 +58,8 @@ class CombinedDrafter:
                 [draws[i] for i in waiting],
             )
             for i, draft in zip(waiting, made, strict=True):
-                drafts[i] = draft
+                if len(draft) > len(drafts[i]) or _drawn(draft):
+                    drafts[i] = draft
         return drafts
 
     def commit(self, state: tuple[Any, ...], tokens: Sequence[int], features: FloatArray | None) -> None:
@@ -62,3 +70,8 @@ class CombinedDrafter:
             seen = features[:, first * hidden : (first + len(layers)) * hidden] if features is not None and layers else None
             drafter.commit(own, tokens, seen)
             first += len(layers)
+
+
+def _drawn(draft: Draft) -> bool:
+    """Whether chance had a part in it."""
+    return any(row.probs.size > 1 for row in draft.rows)
