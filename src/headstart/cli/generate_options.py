@@ -48,8 +48,8 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="D",
             help="Who guesses: none, ngram, suffix, model:REF, cross:REF (another vocabulary), skip:N (the target's first N "
-            "layers), eagle:REF or medusa:REF (heads), auto (suffix, and behind it a head of the package for the target), or A+B: A "
-            "where it has three tokens to offer, else B.",
+            "layers), eagle:REF or medusa:REF (heads), auto (suffix, and behind it the target's head in the package), or A+B: "
+            "A where it has three tokens to offer, else B.",
         ),
         draft_options,
         click.option(
