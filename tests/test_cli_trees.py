@@ -81,7 +81,9 @@ def test_marks_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--tree", "auto"], ["tree", "auto", "measured", "4x3"]),
+        (["--tree", "auto", "--gamma", "3"], ["gamma", "auto", "3", "WIDTHxDEPTH"]),
+        (["--tree", "auto", "--rule", "block"], ["rule", "block", "token", "chains"]),
+        (["--tree", "auto", "--drafter", "suffix"], ["tree", "suffix", "grows trees"]),
         (["--tree", "4"], ["tree", "'4'", "WIDTHxDEPTH", "none"]),
         (["--tree", "2x2", "--rule", "block"], ["rule", "block", "token", "chains"]),
         (["--tree", "2x2", "--gamma", "3"], ["gamma", "tree", "3"]),

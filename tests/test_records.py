@@ -88,8 +88,21 @@ def test_good_values_are_taken() -> None:
     assert Options.of(ban=7).sampling.ban == (7,)
     assert sorted(Options.of(ban={1, 2}).sampling.ban) == [1, 2]
     assert Options.of(stop=["a", "b"], gamma="auto").longest_draft == 8
-    assert Options().resolved_gamma == Options().longest_draft == 4
+    assert (Options().resolved_gamma, Options().longest_draft) == ("auto", 8)
     assert Options.of(seed=2**63 - 1, gamma=1, max_tokens=1).gamma == 1
+
+
+def test_a_seed_that_needs_fixed_lengths_gets_them() -> None:
+    """Automatic lengths follow the clock: with seed and temperature, a rule other than coupled drafts 4 unless told otherwise,
+    and refuses auto; greedily, and under coupled, lengths change nothing."""
+    for rule in ("token", "block", "match"):
+        assert Options.of(seed=1, temperature=1.0, rule=rule).resolved_gamma == 4
+        assert Options.of(seed=1, temperature=1.0, rule=rule, gamma=2).resolved_gamma == 2
+        assert Options.of(seed=1, rule=rule).resolved_gamma == Options.of(temperature=1.0, rule=rule).resolved_gamma == "auto"
+        with pytest.raises(OptionError, match=r"`seed` with rule .* and gamma 'auto' cannot promise the same text twice"):
+            Options.of(seed=1, temperature=1.0, rule=rule, gamma="auto")
+    assert Options.of(seed=1, temperature=1.0).resolved_gamma == "auto"
+    assert Options.of(seed=1, temperature=1.0, rule="coupled").resolved_gamma == "auto"
 
 
 def test_numbers_of_numpys_are_numbers() -> None:

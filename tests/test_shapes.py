@@ -21,7 +21,7 @@ def test_width_by_depth() -> None:
     limited = Shape.parse("4x6:8")
     assert (limited.width, limited.depth, limited.nodes, str(limited)) == (4, 6, 8, "4x6:8")
     for wrong in ("4x3:0", "4x3:", "4", "x3", "0x3", "4x0", "4X3", "4x3x2", "-1x2", " 4x3", "99999x1", ""):
-        with pytest.raises(OptionError, match="`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES or none, got"):
+        with pytest.raises(OptionError, match="`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES, auto or none, got"):
             Shape.parse(wrong)
 
 
@@ -75,9 +75,14 @@ def test_the_option() -> None:
     assert Options.of(tree="2x2", seed=1, temperature=1.0).resolved_rule == "coupled"
     assert Options.of(tree="none").tree is Options.of(tree=None).tree is None
     assert Options.of(tree="4x3").to_json()["tree"] == "4x3"
+    auto = Options.of(tree="auto")
+    assert auto == Options.of(tree="auto", gamma="auto").changed(gamma=None)
+    assert (auto.resolved_rule, auto.resolved_gamma, auto.fixed_tree, auto.to_json()["tree"]) == ("token", "auto", None, "auto")
     for asked, message in (
-        ({"tree": "auto"}, "`tree` auto would need measured acceptances and costs, got none; give WIDTHxDEPTH"),
-        ({"tree": 3}, "`tree` must be WIDTHxDEPTH such as 4x3, a Shape, or none, got 3"),
+        ({"tree": "auto", "rule": "block"}, "`rule` must be token, match or coupled on a tree, got 'block'"),
+        ({"tree": "auto", "gamma": 3}, "`gamma` must be auto, or left out, with tree 'auto', got 3"),
+        ({"tree": "auto", "seed": 1, "temperature": 1.0, "rule": "token"}, "`seed` with rule 'token' and tree 'auto' cannot"),
+        ({"tree": 3}, "`tree` must be WIDTHxDEPTH such as 4x3, a Shape, auto or none, got 3"),
         ({"tree": "2x2", "rule": "block"}, "`rule` must be token, match or coupled on a tree, got 'block'"),
         ({"tree": "2x2", "gamma": 3}, "`gamma` must be left out with a tree, whose depth it is, got 3; drop --gamma or --tree"),
         ({"tree": "2x2", "gamma": "auto"}, "`gamma` must be left out with a tree"),

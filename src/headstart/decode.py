@@ -62,7 +62,7 @@ class Request:
         if not len(prompt):
             raise InputError("the prompt holds no tokens; give at least one word")
         if schedule is not None and tree is not None:
-            raise OptionError(f"`schedule` sets the length of chains, got a tree {tree} as well; give one of the two")
+            raise OptionError(f"`schedule` chooses lengths and trees, got a tree {tree} as well; give one of the two")
         self.num_prompt = len(prompt)
         self.tokens = list(prompt)  # prompt + output
         self.rule, self.draws, self.processor = rule, draws, processor
@@ -195,12 +195,12 @@ class Decoder:
     def _drafts(self, live: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
         """What the drafter proposes: chains, and trees where they are asked for. Raises ModelError for drafts it may not make."""
         drafts = [Draft()] * len(live)
-        chains = [i for i, request in enumerate(live) if request.tree is None and _drafts_in(request, budgets[i])]
+        shapes = {i: shape for i, request in enumerate(live) if (shape := self._shape(request, budgets[i])) is not None}
+        chains = [i for i, one in enumerate(live) if i not in shapes and one.tree is None and _drafts_in(one, budgets[i])]
         if chains:
             proposed = self.drafter.propose(*_seen([live[i] for i in chains]), [budgets[i] for i in chains], _draws(live, chains))
             for i, draft in zip(chains, proposed, strict=True):
                 drafts[i] = self._checked(draft, live[i], budgets[i], budgets[i])
-        shapes = {i: shape for i, request in enumerate(live) if (shape := self._shape(request)) is not None}
         if shapes:
             if not isinstance(self.drafter, TreeDrafter):
                 raise OptionError(f"`tree` needs a drafter that grows trees, got {self.drafter.name!r}; drop --tree for chains")
@@ -249,11 +249,12 @@ class Decoder:
             return min(request.schedule.length(room, batch), room)
         return min(request.gamma if request.tree is None else request.tree.depth, room)
 
-    def _shape(self, request: Request) -> Shape | None:
-        """The tree to draft, cut to what may still be emitted and to what the cache can hold; None where that is nothing."""
-        if request.tree is None:
-            return None
-        return request.tree.fitted(self._budget(request, 1), self.model.context_limit - len(request.tokens))
+    def _shape(self, request: Request, budget: int) -> Shape | None:
+        """The tree to draft, cut to what may still be emitted and to what the cache can hold; None: a chain, or nothing."""
+        tree = request.tree
+        if request.schedule is not None and budget > 0:
+            tree = request.schedule.tree()
+        return None if tree is None else tree.fitted(budget, self.model.context_limit - len(request.tokens))
 
     def _judge(self, request: Request, draft: Draft, scored: Scores) -> list[int]:
         """Decide one draft, cut at the first stop and record the round. Returns the node each emitted token was drawn at."""

@@ -147,13 +147,18 @@ class LLM:
             costs_key=costs_key,
         )
 
-    def round_costs(self, options: Options | None = None, *, progress: Progress | None = None) -> RunningCosts:
-        """What rounds cost here under `options`: given, kept from an earlier run, or measured now (a second or two).
+    def round_costs(
+        self, options: Options | None = None, *, refresh: bool = False, progress: Progress | None = None
+    ) -> RunningCosts:
+        """What rounds cost here under `options`: given, kept from an earlier run, or measured now (a few seconds).
 
-        Every generation with gamma "auto" reads them, and corrects them by the rounds it runs."""
+        Every generation with gamma "auto" reads them, and corrects them by the rounds it runs. `refresh`: measured again, and
+        what was learnt of how far drafts are kept is forgotten."""
         asked = options or Options()
         with self._lock:
-            return self._pacer.costs(asked.resolved_rule, greedy=asked.sampling.temperature == 0, progress=progress)
+            return self._pacer.costs(
+                asked.resolved_rule, greedy=asked.sampling.temperature == 0, refresh=refresh, progress=progress
+            )
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """Generate from a text, a chat (list of messages) or token ids; or from a list of such, decoded side by side.
@@ -242,7 +247,8 @@ class LLM:
         rule = rule_named(asked.resolved_rule, lossy=True)
         schedule = None
         if asked.resolved_gamma == "auto" and self.drafter.name != "none":
-            schedule = self._pacer.schedule(self.round_costs(asked), num_prompt=len(ids), counts=rule.walks or not rule.lossless)
+            self.round_costs(asked)
+            schedule = self._pacer.schedule(asked, num_prompt=len(ids), counts=rule.walks or not rule.lossless)
         end_ids = self.tokenizer.end_ids if self.tokenizer else frozenset[int]()
         text = TextStopper(self.tokenizer, asked.stop, end_ids)
         request = Request(
@@ -254,7 +260,7 @@ class LLM:
             ),
             max_tokens=asked.max_tokens,
             gamma=asked.longest_draft,
-            tree=asked.tree,
+            tree=asked.fixed_tree,
             schedule=schedule,
             stopper=text,
             num_logprobs=asked.logprobs,
@@ -288,6 +294,7 @@ class Stream:
     ) -> None:
         self._llm, self.request, self.label, self._schedule = llm, request, label, schedule
         self._text, self._settings, self._seed = text, settings, seed
+        self._ended = False
         self._steps = self._run()
 
     def __iter__(self) -> Iterator[str]:
@@ -310,7 +317,7 @@ class Stream:
         """Stop here: caches are freed, `output` holds what was emitted so far, held-back text included."""
         self._steps.close()
         self._text.finish()
-        self.request.close()
+        self._end()
 
     @property
     def output(self) -> Output:
@@ -347,7 +354,13 @@ class Stream:
             if rest:
                 yield [Piece(text=rest, token=None, kind="plain")]
         finally:
-            self.request.close()
+            self._end()
+
+    def _end(self) -> None:
+        self.request.close()
+        if self._schedule is not None and not self._ended:
+            self._ended = True
+            self._llm._pacer.keep(self._settings.options)
 
     def _pieces(self, last: Round) -> list[Piece]:
         texts = self._text.taken()

@@ -32,6 +32,7 @@ __all__ = [
     "HeadRunner",
     "Model",
     "Processor",
+    "Remembering",
     "Rule",
     "Schedule",
     "Scores",
@@ -238,6 +239,14 @@ class TreeDrafter(Drafter, Protocol):
         How many children a node gets may depend on rows and on tokens drawn before, never on the children themselves."""
 
 
+@runtime_checkable
+class Remembering(Drafter, Protocol):
+    """A drafter in which something of one sequence stays behind for the next."""
+
+    def afresh(self) -> Drafter:
+        """The same drafter, remembering nothing, and whose memory is its own: for rounds that are only there to be timed."""
+
+
 class Rule(Protocol):
     """How a draft is judged, stated as a law: no randomness inside, so tests can sum over every outcome.
 
@@ -266,6 +275,9 @@ class Schedule(Protocol):
         """Tokens to draft in the next round of `batch` sequences side by side, at most `room`.
 
         0: a plain round, for which the drafter is not called."""
+
+    def tree(self) -> Shape | None:
+        """The tree to draft in the round `length` was just asked about, as deep as it said at most; None: a chain."""
 
     def saw(self, done: Round, *, drafted: Sequence[int], seconds: float) -> None:
         """A round of this sequence is over; `drafted` has what each sequence of the pass drafted, `seconds` is what it took."""

@@ -35,7 +35,7 @@ __all__ = [
 RuleName = Literal["token", "block", "match", "coupled", "typical"]  # all but typical keep the target's law
 FinishReason = Literal["stop", "length"]
 
-DEFAULT_GAMMA = 4
+DEFAULT_GAMMA = 4  # where a length is to be fixed and none is given
 LONGEST_GAMMA = 8  # the most that `gamma="auto"` drafts: beyond it a pass costs more on every machine measured so far
 DEFAULT_RULE: RuleName = "block"
 DEFAULT_TREE_RULE: RuleName = "token"  # block judges chains only
@@ -124,8 +124,10 @@ class Options:
     """Everything that one generation can be asked. Names are the command line's, with underscores."""
 
     sampling: Sampling = field(default_factory=Sampling)
-    gamma: int | Literal["auto"] | None = None  # None: 4, or a tree's depth; auto: found out round by round (see `schedule`)
-    tree: Shape | None = None  # None: chains; also taken as a text, WIDTHxDEPTH or none
+    gamma: int | Literal["auto"] | None = None  # auto: found out round by round (see `schedule`); None: see `resolved_gamma`
+    tree: Shape | Literal["auto"] | None = (
+        None  # None: chains; auto: found out with the length; also taken as WIDTHxDEPTH or none
+    )
     rule: RuleName | None = None  # None: block (token for trees), or coupled where a seed is given and temperature > 0
     seed: int | None = None
     max_tokens: int = 256
@@ -156,12 +158,7 @@ class Options:
         _check("system", self.system is None or isinstance(self.system, str), "a text", self.system)
         if self.sampling.min_tokens > self.max_tokens:
             raise OptionError(f"`min_tokens` must be at most max_tokens ({self.max_tokens}), got {self.sampling.min_tokens}")
-        if (
-            self.seed is not None
-            and self.sampling.temperature > 0
-            and self.resolved_gamma == "auto"
-            and self.rule not in (None, "coupled")
-        ):
+        if self.gamma == "auto" and self._repeats_by_length:
             raise OptionError(
                 f"`seed` with rule {self.rule!r} and gamma 'auto' cannot promise the same text twice, got seed {self.seed}; "
                 "use --rule coupled or a fixed --gamma"
@@ -169,15 +166,22 @@ class Options:
 
     def _check_tree(self) -> None:
         if isinstance(self.tree, str):
-            if self.tree == "auto":
-                raise OptionError(
-                    "`tree` auto would need measured acceptances and costs, got none; give WIDTHxDEPTH, e.g. --tree 4x3, or none"
-                )
-            object.__setattr__(self, "tree", None if self.tree == "none" else Shape.parse(self.tree))
+            words: dict[str, Any] = {"none": None, "auto": "auto"}
+            object.__setattr__(self, "tree", words[self.tree] if self.tree in words else Shape.parse(self.tree))
         if self.tree is None:
             return
-        _check("tree", isinstance(self.tree, Shape), "WIDTHxDEPTH such as 4x3, a Shape, or none", self.tree)
+        known = self.tree == "auto" or isinstance(self.tree, Shape)
+        _check("tree", known, "WIDTHxDEPTH such as 4x3, a Shape, auto or none", self.tree)
         _check("rule", self.rule != "block", "token, match or coupled on a tree", self.rule, "; block judges chains only")
+        if self.tree == "auto":
+            way_out = "; drop --gamma, or give --tree WIDTHxDEPTH"
+            _check("gamma", self.gamma in (None, "auto"), "auto, or left out, with tree 'auto'", self.gamma, way_out)
+            if self._repeats_by_length:
+                raise OptionError(
+                    f"`seed` with rule {self.rule!r} and tree 'auto' cannot promise the same text twice, got seed {self.seed}; "
+                    "use --rule coupled or a fixed --tree"
+                )
+            return
         _check("gamma", self.gamma is None, "left out with a tree, whose depth it is", self.gamma, "; drop --gamma or --tree")
 
     @staticmethod
@@ -210,10 +214,23 @@ class Options:
 
     @property
     def resolved_gamma(self) -> int | Literal["auto"]:
-        """The draft length in force: on a tree, its depth."""
+        """The draft length in force: on a tree, its depth; else auto where none was given, and 4 where a seed is to give the same
+        text again under a rule that is not `coupled`: automatic lengths follow the clock."""
         if self.tree is not None:
-            return self.tree.depth
-        return DEFAULT_GAMMA if self.gamma is None else self.gamma
+            return self.tree if self.tree == "auto" else self.tree.depth
+        if self.gamma is not None:
+            return self.gamma
+        return DEFAULT_GAMMA if self._repeats_by_length else "auto"
+
+    @property
+    def _repeats_by_length(self) -> bool:
+        """Whether a seed was given and gives the same text only with the same lengths of drafts."""
+        return self.seed is not None and self.sampling.temperature > 0 and self.rule not in (None, "coupled")
+
+    @property
+    def fixed_tree(self) -> Shape | None:
+        """The tree that every round drafts, if there is one."""
+        return None if self.tree == "auto" else self.tree
 
     @property
     def longest_draft(self) -> int:
@@ -225,7 +242,7 @@ class Options:
         """Flat, JSON-ready, in the order the names are declared."""
         flat = {f.name: getattr(self, f.name) for f in fields(Options) if f.name != "sampling"}
         flat |= {f.name: getattr(self.sampling, f.name) for f in fields(Sampling)}
-        flat["tree"] = None if self.tree is None else self.tree.to_json()
+        flat["tree"] = "auto" if self.tree == "auto" else None if self.tree is None else self.tree.to_json()
         flat["logit_bias"] = {str(token): bias for token, bias in self.sampling.logit_bias.items()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 

@@ -55,7 +55,7 @@ class Shape:
         """A shape from WIDTHxDEPTH, of WIDTH·DEPTH nodes, or from WIDTHxDEPTH:NODES. Raises OptionError for anything else."""
         found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})(?::([1-9]\d{0,3}))?", text)
         if not found:
-            raise OptionError(f"`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES or none, got {text!r}")
+            raise OptionError(f"`tree` must be WIDTHxDEPTH such as 4x3, WIDTHxDEPTH:NODES, auto or none, got {text!r}")
         width, depth = int(found[1]), int(found[2])
         return Shape(width=width, depth=depth, nodes=int(found[3] or width * depth))
 
@@ -122,7 +122,7 @@ class BestTree(NamedTuple):
 
 
 def best_tree(
-    acceptances: Sequence[float],  # [ranks]: probability that the child of each rank is the one kept, once its parent is
+    acceptances: Sequence[float] | Sequence[Sequence[float]],  # [ranks], or [depths][ranks]: see below
     cost: Callable[[int], float],  # cost of a pass of the target over so many tokens
     *,
     draft_cost: float = 0.0,  # of one more depth, in the same unit
@@ -131,43 +131,50 @@ def best_tree(
 ) -> BestTree | None:
     """The tree with the most tokens per cost (Chen et al. 2024, Sequoia); None where no tree beats plain decoding.
 
-    Expected tokens are 1 + Σ over nodes of the product of acceptances down to it, as if depths were independent. The children of
-    a node are its first ranks: a second child cannot be drawn without a first."""
-    if min(acceptances, default=-1.0) < 0 or sum(acceptances) > 1 + 1e-9:
+    `acceptances`: probability that the child of each rank is the one kept, once its parent is; one list for all depths, or one a
+    depth. Expected tokens are 1 + Σ over nodes of the product of acceptances down to it, as if depths were independent. The
+    children of a node are its first ranks: a second child cannot be drawn without a first."""
+    table = np.array(acceptances, dtype=np.float64)
+    table = np.tile(table, (max_depth, 1)) if table.ndim == 1 else table[:max_depth]
+    if not table.size or table.min() < 0 or table.sum(axis=1).max() > 1 + 1e-9:
         raise OptionError(f"`acceptances` must be probabilities of exclusive events, got {list(acceptances)}")
-    gains, firsts = _gains(np.asarray(acceptances, dtype=np.float64), max_nodes, max_depth)
-    rates = np.array(
-        [[(1 + gains[d, 0, n]) / (cost(n + 1) + d * draft_cost) for n in range(max_nodes + 1)] for d in range(max_depth + 1)]
-    )
-    depth, nodes = divmod(int(rates[1:, 1:].argmax()), max_nodes)
-    depth, nodes = depth + 1, nodes + 1
-    if rates[depth, nodes] <= 1 / cost(1):
+    depths = np.arange(1, len(table) + 1)
+    gains, firsts = _gains(table, max_nodes)
+    tokens = 1 + gains[:, 0, 0, 1:]  # [depths, max_nodes]
+    passes = np.array([cost(n + 1) for n in range(1, max_nodes + 1)])
+    rates = tokens / (passes + draft_cost * depths[:, None])
+    most, nodes = divmod(int(rates.argmax()), max_nodes)
+    if rates[most, nodes] <= 1 / cost(1):
         return None
-    shape = Shape.of_paths(_paths(firsts, depth, 0, nodes))
-    return BestTree(shape, 1 + float(gains[depth, 0, nodes]), float(rates[depth, nodes]))
+    shape = Shape.of_paths(_paths(firsts[most], 0, 0, nodes + 1))
+    return BestTree(shape, float(tokens[most, nodes]), float(rates[most, nodes]))
 
 
-def _gains(accept: NDArray[np.float64], max_nodes: int, max_depth: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """[depth + 1, ranks + 1, nodes + 1]: the most tokens `nodes` nodes can add as children of rank ≥ r and below, to `depth`.
+def _gains(accept: NDArray[np.float64], max_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """[most depths, depth + 1, ranks + 1, nodes + 1]: the most tokens that `nodes` nodes at `depth` and below can add, as
+    children of rank ≥ r of one node, in a tree of so many depths at most.
 
     The second array says how many of them go to the child of rank r and what hangs from it; 0: rank r gets no child."""
-    ranks = len(accept)
-    gains = np.zeros((max_depth + 1, ranks + 1, max_nodes + 1))
+    depths, ranks = accept.shape
+    gains = np.zeros((depths, depths + 1, ranks + 1, max_nodes + 1))
     firsts = np.zeros(gains.shape, dtype=np.int64)
-    for depth in range(1, max_depth + 1):
+    # Of n nodes, m + 1 may go to a child and what hangs from it; the other ranks get the n − 1 − m that are left.
+    left = np.arange(max_nodes)[:, None] - np.arange(max_nodes)  # [n − 1, m]
+    impossible = np.where(left < 0, -np.inf, 0.0)
+    left = np.maximum(left, 0)
+    for depth in range(depths - 1, -1, -1):
+        deep = slice(depth, None)  # trees that reach this depth
         for rank in range(ranks - 1, -1, -1):
-            for nodes in range(1, max_nodes + 1):
-                # A child of this rank with m nodes in all, and the other ranks with the rest; they stay ordered by rank.
-                shares = accept[rank] * (1 + gains[depth - 1, 0, :nodes]) + gains[depth, rank + 1, nodes - 1 :: -1][:nodes]
-                best = int(shares.argmax())
-                gains[depth, rank, nodes], firsts[depth, rank, nodes] = shares[best], best + 1
+            below = accept[depth, rank] * (1 + gains[deep, depth + 1, 0, :max_nodes])
+            shares = below[:, None, :] + gains[deep, depth, rank + 1][:, left] + impossible
+            gains[deep, depth, rank, 1:], firsts[deep, depth, rank, 1:] = shares.max(axis=2), shares.argmax(axis=2) + 1
     return gains, firsts
 
 
 def _paths(firsts: NDArray[np.int64], depth: int, rank: int, nodes: int) -> list[Path]:
-    """The paths of the tree that `_gains` found best."""
-    if nodes == 0 or depth == 0 or rank + 1 == firsts.shape[1]:
+    """The paths, from `depth` and `rank` on, of the tree that `_gains` found best."""
+    size = int(firsts[depth, rank, nodes]) if nodes else 0
+    if size == 0:
         return []
-    size = int(firsts[depth, rank, nodes])
-    below = [(rank, *path) for path in _paths(firsts, depth - 1, 0, size - 1)]
+    below = [(rank, *path) for path in _paths(firsts, depth + 1, 0, size - 1)]
     return [(rank,), *below, *_paths(firsts, depth, rank + 1, nodes - size)]

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from headstart.costs import MeasuredRounds, Pacer, find_costs, keep_costs, measure_passes, measure_rounds
-from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
+from headstart.costs import MeasuredRounds, Pacer, find_costs, find_past, keep_costs, measure_passes, measure_rounds
+from headstart.decode import Decoder
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
 from headstart.errors import OptionError
-from headstart.records import Sampling
+from headstart.records import Options, Sampling
 from headstart.schedule import Curve, RoundCosts
-from tests.decode.loops import random_model
+from tests.decode.loops import random_model, request
 
 VOCAB = 40
 
@@ -174,4 +175,31 @@ def test_a_pacer_measures_once_and_keeps_by_rule_and_sampling(folder) -> None:
     running = given.costs("match", greedy=False)
     assert running.measured == GIVEN
     assert other.passes == []  # nothing was measured
-    assert given.schedule(running, num_prompt=3, counts=True).report().why.startswith("ngram pays here")
+    schedule = given.schedule(Options.of(rule="match", temperature=1.0), num_prompt=3, counts=True)
+    assert schedule.report().why.startswith("ngram pays here")
+
+
+def test_what_was_kept_is_where_the_next_run_begins(folder) -> None:
+    """A drafter that was never right is not begun with in the next process; measured again, all of it is forgotten."""
+    pacer = Pacer(random_model(1, VOCAB), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
+    pacer.costs("block", greedy=True)
+    for _ in range(9):
+        pacer._past["block", True].saw([0.0, 0.0])
+    pacer.keep(Options())
+    again = Pacer(Slow(1.0, 1.0), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
+    again.costs("block", greedy=True)
+    assert again._past["block", True].guess == pytest.approx(6 / 28)
+    again.costs("block", greedy=True, refresh=True)
+    assert again._past["block", True].guess == pytest.approx(0.6)
+    assert find_past({"file": 2}).tried == 0
+
+
+def test_rounds_that_are_timed_leave_nothing_in_a_memory() -> None:
+    """A drafter that remembers earlier outputs has none after its rounds were timed, alone and combined; in the loop it has."""
+    for drafter in (SuffixDrafter(VOCAB, memory=100), CombinedDrafter(SuffixDrafter(VOCAB, memory=100), NGramDrafter(VOCAB))):
+        one = drafter if isinstance(drafter, SuffixDrafter) else drafter._drafters[0]
+        measure_rounds(random_model(1, VOCAB), drafter, (1, 2), context=40, repeats=2)
+        assert one._memory.automata[0].num_tokens == 0
+        for _ in Decoder(random_model(1, VOCAB), drafter).run([request((1, 2), vocab=VOCAB, max_tokens=9)]):
+            pass
+        assert one._memory.automata[0].num_tokens > 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from headstart.decode import Decoder
 from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
-from headstart.records import Draft
-from headstart.schedule import AdaptiveSchedule, Curve, RoundCosts, RunningCosts
+from headstart.records import Draft, Round
+from headstart.schedule import AdaptiveSchedule, Curve, RoundCosts, RunningAcceptance, RunningCosts, TreeChoice
+from headstart.schedule.trees import judged_children
+from headstart.shapes import Shape
 from headstart.verify import RULES
 from tests.decode.loops import finished, loop_law, plain_law, random_model, request
 from tests.exact import TOLERANCE, Script, SharedScript, distance
@@ -16,10 +19,12 @@ COSTS = {  # what a round costs → the schedule's lengths rise, fall, turn off 
     "cheap": (0.02, 0.1),
     "dear": (0.3, 0.25),
     "hardly": (0.55, 0.05),
+    "free": (0.1, 0.01),  # where scoring costs next to nothing, trees are worth it
+    "wide": (0.4, 0.01),  # and where drafting is dear, wide ones
 }
 
 
-def schedule(kind: str, *, counts: bool = False, longest: int = 3) -> AdaptiveSchedule:
+def schedule(kind: str, *, counts: bool = False, longest: int = 3, trees: bool = False) -> AdaptiveSchedule:
     draft, token = COSTS[kind]
     measured = RoundCosts(
         score=Curve(tokens=(1, 2), seconds=(1.0, 1.0 + token)),
@@ -27,7 +32,8 @@ def schedule(kind: str, *, counts: bool = False, longest: int = 3) -> AdaptiveSc
         overhead=Curve(tokens=(0,), seconds=(0.0,)),
     )
     costs = RunningCosts(measured, learns=False)
-    return AdaptiveSchedule(costs, longest=longest, counts=counts, tries_cost=1.0, shortest_pause=1)
+    choice = TreeChoice(costs, longest, most_nodes=3, looks_after=1) if trees else None
+    return AdaptiveSchedule(costs, longest=longest, counts=counts, trees=choice, tries_cost=1.0, shortest_pause=1)
 
 
 class Noting:
@@ -37,6 +43,7 @@ class Noting:
         self._inner, self.name = inner, inner.name
         self.calls: list[str] = []
         self.budgets: list[int] = []
+        self.shapes: list[Shape] = []
 
     def open(self, contexts):
         self.calls.append("open")
@@ -47,18 +54,23 @@ class Noting:
         self.budgets += budgets
         return self._inner.propose(states, contexts, budgets, draws)
 
+    def propose_trees(self, states, contexts, shapes, draws):
+        self.calls.append("propose")
+        self.shapes += shapes
+        return self._inner.propose_trees(states, contexts, shapes, draws)
+
     def commit(self, state, tokens, features):
         self.calls.append("commit")
         self._inner.commit(state, tokens, features)
 
 
-def law_of(rule: str, kind: str, model, drafter, decoder=Decoder, **options):
+def law_of(rule: str, kind: str, model, drafter, decoder=Decoder, trees: bool = False, **options):
     keyed = RULES[rule].keyed
 
     def script(choices, before):
         return SharedScript(choices, getattr(before, "known", None)) if keyed else Script(choices)
 
-    start = request(rule=rule, vocab=model.vocab_size, schedule=schedule(kind, counts=RULES[rule].walks), **options)
+    start = request(rule=rule, vocab=model.vocab_size, schedule=schedule(kind, counts=RULES[rule].walks, trees=trees), **options)
     return loop_law(decoder(model, drafter, clock=lambda: 0.0), start, script)
 
 
@@ -168,3 +180,73 @@ def test_a_mixed_batch() -> None:
     finished(Decoder(model, drafter, clock=lambda: 0.0), fixed, free)
     assert all(each.num_drafted == 2 for each in fixed.rounds[:-2])
     assert {each.num_drafted for each in free.rounds} - {2}
+
+
+# Trees chosen round by round
+
+TREES = ("free", "wide")
+
+
+@pytest.mark.parametrize("rule", ["token", "match"])
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("guesser", ["model", "ngram"])
+def test_the_law_with_trees_is_plain_decodings(rule, kind, guesser) -> None:
+    """All sequences of four tokens, with trees, chains and plain rounds as the schedule chooses them."""
+    model = random_model(1)
+    drafter = Noting(ModelDrafter(random_model(51)) if guesser == "model" else NGramDrafter(3, min_match=1))
+    law = law_of(rule, kind, model, drafter, max_tokens=4, end_ids=(2,), trees=True)
+    assert distance(law, plain_law(model, request(max_tokens=4, end_ids=(2,)))) <= TOLERANCE
+    assert drafter.shapes
+
+
+def test_trees_and_chains_are_both_used() -> None:
+    """Where scoring is nearly free trees of two shapes and more are drafted, and chains; where it is dear, chains alone."""
+    model, found = random_model(1), {}
+    for kind in ("free", "dear"):
+        found[kind] = Noting(ModelDrafter(random_model(51)))
+        law_of("token", kind, model, found[kind], max_tokens=4, trees=True)
+    assert len(set(found["free"].shapes)) >= 2
+    assert found["dear"].budgets
+    assert not found["dear"].shapes
+
+
+def test_coupled_with_trees_over_all_shared_noise() -> None:
+    """`coupled`, two tokens: trees of changing shape share their noise with later rounds."""
+    model, drafter = random_model(2, vocab=2), Noting(ModelDrafter(random_model(52, vocab=2)))
+    law = law_of("coupled", "free", model, drafter, max_tokens=4, trees=True)
+    assert distance(law, plain_law(model, request(vocab=2, max_tokens=4))) <= TOLERANCE
+    assert drafter.shapes
+
+
+class PeekingAtTrees(Decoder):
+    """Lets a schedule look at the tokens that were drawn: the last drawn node is taken out of a tree where it is a 1."""
+
+    def _drafts(self, live, budgets):
+        return [self._cut(draft) for draft in super()._drafts(live, budgets)]
+
+    def _cut(self, draft):
+        if draft.parents is None or draft.tokens[-1] != 1:
+            return draft
+        return Draft(tokens=draft.tokens[:-1], rows=draft.rows[:-1], parents=draft.parents[:-1])
+
+
+def test_twin_a_schedule_that_peeks_at_a_tree() -> None:
+    """A shape that depends on a drawn token loses the law."""
+    model, drafter = random_model(1), ModelDrafter(random_model(51))
+    law = law_of("token", "free", model, drafter, PeekingAtTrees, max_tokens=4, trees=True)
+    assert distance(law, plain_law(model, request(max_tokens=4))) > 0.005
+
+
+def test_what_trees_teach() -> None:
+    """Of each node reached: how many children it had and which was kept; a second is judged where the first was not kept."""
+    done = Round(draft=(1, 2, 3, 4), num_accepted=2, emitted=(2, 4, 0), num_cut=0, parents=(-1, -1, 0, 1), path=(1, 3))
+    assert judged_children(done) == [(2, 1), (1, 0)]
+    none = Round(draft=(1, 2, 3), num_accepted=0, emitted=(0,), num_cut=0, parents=(-1, -1, 0), path=())
+    assert judged_children(none) == [(2, None)]
+    seen = RunningAcceptance(2, ranks=2)
+    for _ in range(300):
+        seen.saw_children([(2, 1), (1, 0)])
+    table = np.array(seen.by_rank())
+    assert table[0] == pytest.approx([0.0, 1.0], abs=0.05)
+    assert table[1][0] == pytest.approx(1.0, abs=0.1)
+    assert (table.sum(axis=1) <= 1.0 + 1e-12).all()

@@ -62,7 +62,7 @@ def test_who_drafts_does_not_show_in_greedy_text(drafter: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"ban": [294], "repetition_penalty": 1.3, "temperature": 0.7, "seed": 4}])
 def test_logprobs_are_plain_decodings(drafter: str, options: dict[str, Any]) -> None:
     """With speculation each emitted token has the logprob, and the alternatives, it has without."""
-    asked = {"max_tokens": 40, "logprobs": 3, **options}
+    asked = {"max_tokens": 40, "logprobs": 3, "gamma": 4, **options}
     fast, plain = tiny(drafter=drafter).generate("hi", **asked), tiny(drafter="none").generate("hi", **asked)
     assert fast.token_ids == plain.token_ids
     assert fast.stats.num_rounds < plain.stats.num_rounds or drafter == "ngram"

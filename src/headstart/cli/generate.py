@@ -28,7 +28,7 @@ def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: b
     """Generate text from PROMPT (or from stdin with -), with speculative decoding.
 
     The text goes to stdout; what speculation gained goes to stderr."""
-    load_options = {name: values.pop(name) for name in _LOAD_OPTIONS}
+    load_options, refresh = {name: values.pop(name) for name in _LOAD_OPTIONS}, values.pop("refresh")
     if as_json and show_draft:
         raise OptionError("`--show-draft` marks the text and cannot be mixed with --json; drop one of the two")
     if values["logprobs"] is not None and not as_json:
@@ -44,15 +44,14 @@ def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: b
 
     with Loading() as progress:
         llm = load(**load_options, progress=progress)
-        if asked.resolved_gamma == "auto":
-            llm.round_costs(asked, progress=progress)
+        if asked.resolved_gamma == "auto" and llm.drafter.name != "none":
+            llm.round_costs(asked, refresh=refresh, progress=progress)
         stream = llm.stream(prompt_text, **values)
         shown = draft_view(sys.stdout, marked=show_draft, trees=asked.tree is not None)
         view = CountView(sys.stdout, progress, asked.max_tokens) if as_json else shown
-        if stream.output.schedule is not None and not as_json:
-            say(scheduled_start(stream.output.schedule))
+        schedule = None if as_json else stream.output.schedule
         progress("reading the prompt", None)
-        interrupted = not _decode(stream, view, progress)
+        interrupted = not _decode(stream, view, progress, None if schedule is None else scheduled_start(schedule))
     view.end()
     comparison = None
     if compare and not interrupted:
@@ -73,10 +72,15 @@ def command(prompt: tuple[str, ...], as_json: bool, show_draft: bool, compare: b
     return 130 if interrupted else 0
 
 
-def _decode(stream: Any, view: DraftView, progress: Loading) -> bool:
-    """Show the stream to its end; False where Ctrl-C was the end. All text of `stream.output` has then been shown."""
+def _decode(stream: Any, view: DraftView, progress: Loading, start: str | None) -> bool:
+    """Show the stream to its end, with the line `start` before its first text; False where Ctrl-C was the end. All text of
+    `stream.output` has then been shown."""
     try:
         for step in stream.steps():
+            if start is not None:  # said only now: what fails before says one line, the error's
+                progress.stop()
+                say(start)
+                start = None
             if not view.silent:
                 progress.stop()  # text and a progress line cannot share the terminal
             view.show(step)

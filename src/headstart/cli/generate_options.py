@@ -54,17 +54,18 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         draft_options,
         click.option(
             "--gamma",
-            show_default=str(defaults.resolved_gamma),
+            show_default="auto; 4 with --seed, a temperature and a rule other than coupled",
             callback=_gamma,
             metavar="N|auto",
-            help="Tokens drafted a round; auto finds out, round by round, how many pay, or none.",
+            help="Tokens drafted a round; auto finds out, round by round, how many pay here, or none.",
         ),
         click.option(
             "--tree",
             default="none",
             show_default=True,
-            metavar="WIDTHxDEPTH[:NODES]|none",
-            help="Draft trees instead of chains: 4x3 has up to 12 tokens, 3 deep; 4x6:8 up to 8, 6 deep.",
+            metavar="WIDTHxDEPTH[:NODES]|auto|none",
+            help="Draft trees instead of chains: 4x3 has up to 12 tokens, 3 deep; 4x6:8 up to 8, 6 deep; auto finds out, round "
+            "by round, which tree or chain pays here, or none.",
         ),
         click.option(
             "--rule",
@@ -164,6 +165,9 @@ def generate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--quantize",
             metavar="q8_0|q4_0",
             help="Make a folder's matrices 8- or 4-bit at load, for the native engine; that changes the target.",
+        ),
+        click.option(
+            "--refresh", is_flag=True, help="Measure again what rounds cost here, which gamma auto keeps from run to run."
         ),
         click.option("--offline", is_flag=True, help="Never fetch anything."),
         click.option("--show-draft", is_flag=True, help="Mark accepted, corrected and bonus tokens in the text."),

@@ -20,7 +20,7 @@ from headstart.costs.passes import measure_passes
 from headstart.decode import Decoder, Request
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Model, Scores
+from headstart.interfaces import Ask, Cache, Context, Drafter, Model, Remembering, Scores
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
 from headstart.schedule import Curve, RoundCosts
@@ -139,11 +139,13 @@ class _Bench:
         width: int,
         seed: int,
     ) -> None:
-        self._drafter, self._context, self._batch = drafter, context, batch
+        # What is timed here must not be remembered, and be drafted from, later.
+        self._drafter = drafter.afresh() if isinstance(drafter, Remembering) else drafter
+        self._context, self._batch = context, batch
         self._rule, self._sampling, self._width, self._seed = rule_named(rule, lossy=True), sampling, width, seed
         self._phrase = np.random.default_rng(seed).integers(0, width, _PERIOD).tolist()
         self._limit = model.context_limit
-        self._decoder = Decoder(_Bent(model, self._phrase), drafter)
+        self._decoder = Decoder(_Bent(model, self._phrase), self._drafter)
         self._requests: list[Request] = []
 
     def run(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from headstart.errors import OptionError
-from headstart.interfaces import Context, Drafter, Draws, FeatureDrafter
+from headstart.interfaces import Context, Drafter, Draws, FeatureDrafter, Remembering
 from headstart.records import Draft
 from headstart.rows import FloatArray
 
@@ -33,6 +33,10 @@ class CombinedDrafter:
         self._layers = [tuple(d.feature_layers) if isinstance(d, FeatureDrafter) else () for d in drafters]
         self.feature_layers = tuple(layer for layers in self._layers for layer in layers)
         self.name = "+".join(drafter.name for drafter in drafters)
+
+    def afresh(self) -> CombinedDrafter:
+        """The same drafters, those that remember each with an empty memory."""
+        return CombinedDrafter(*(d.afresh() if isinstance(d, Remembering) else d for d in self._drafters))
 
     def open(self, contexts: Sequence[Context]) -> list[tuple[Any, ...]]:
         """For each sequence one state of every drafter."""

@@ -103,7 +103,18 @@ class SuffixDrafter:
         if memory < 0 or memory == 1:
             raise OptionError(f"`memory` must be a number of tokens, 2 or more, or 0 for none, got {memory}")
         self._vocab_size, self._factor, self._offset, self._least, self._depth = vocab_size, factor, offset, least, max_match
-        self._memory = _Memory(memory, max_match)
+        self._limit, self._memory = memory, _Memory(memory, max_match)
+
+    def afresh(self) -> SuffixDrafter:
+        """The same drafter with an empty memory of its own."""
+        return SuffixDrafter(
+            self._vocab_size,
+            factor=self._factor,
+            offset=self._offset,
+            least=self._least,
+            max_match=self._depth,
+            memory=self._limit,
+        )
 
     def open(self, contexts: Sequence[Context]) -> list[_State]:
         """An automaton of each prompt."""

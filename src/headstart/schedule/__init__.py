@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from headstart.schedule.adaptive import AdaptiveSchedule, ScheduleReport
 from headstart.schedule.curve import Curve, RoundCosts, break_even
-from headstart.schedule.running import RunningAcceptance, RunningCosts
+from headstart.schedule.running import PastAcceptance, RunningAcceptance, RunningCosts
+from headstart.schedule.trees import TreeChoice
 
-__all__ = ["AdaptiveSchedule", "Curve", "RoundCosts", "RunningAcceptance", "RunningCosts", "ScheduleReport", "break_even"]
+__all__ = [
+    "AdaptiveSchedule",
+    "Curve",
+    "PastAcceptance",
+    "RoundCosts",
+    "RunningAcceptance",
+    "RunningCosts",
+    "ScheduleReport",
+    "TreeChoice",
+    "break_even",
+]

@@ -1,6 +1,7 @@
 """What a generation learns while it runs: how far drafts are kept, and what rounds really cost.
 
-Both only ever see rounds that are over. `RunningAcceptance` belongs to one sequence; `RunningCosts` to a target with a drafter.
+All of it only ever sees rounds that are over. `RunningAcceptance` belongs to one sequence; `RunningCosts` and `PastAcceptance`
+to a target with a drafter.
 """
 
 from __future__ import annotations
@@ -11,39 +12,93 @@ from statistics import median
 
 from headstart.schedule.curve import RoundCosts
 
-__all__ = ["RunningAcceptance", "RunningCosts"]
+__all__ = ["PastAcceptance", "RunningAcceptance", "RunningCosts"]
+
+_FIRST_GUESS = 0.6
+_LATER_RANKS = 0.25  # the first guess for a second child and on, where those before it were not kept
+
+
+class PastAcceptance:
+    """How often drafts were kept in texts before: what the next text begins with as its guess."""
+
+    def __init__(self, *, kept: float = 0.0, tried: float = 0.0, most: float = 200.0) -> None:
+        """`kept` of `tried` judged positions so far; beyond `most` older ones count less."""
+        self.kept, self.tried, self._most = kept, tried, most
+
+    def saw(self, shares: Sequence[float]) -> None:
+        """One judged draft."""
+        self.kept, self.tried = self.kept + sum(shares), self.tried + len(shares)
+        if self.tried > self._most:
+            self.kept, self.tried = self.kept * self._most / self.tried, self._most
+
+    @property
+    def guess(self) -> float:
+        """The share kept; at first the usual guess, which counts as ten positions."""
+        return (10 * _FIRST_GUESS + self.kept) / (10 + self.tried)
 
 
 class RunningAcceptance:
     """P(kept to j tokens or more), from the rounds so far: a share by position, pulled to the share over all positions, which is
-    pulled to a first guess; older rounds count less."""
+    pulled to a first guess; older rounds count less. With `ranks`, the same for a second child of a node, a third and so on."""
 
-    def __init__(self, longest: int, *, guess: float = 0.6, weight: float = 1.0, decay: float = 0.95) -> None:
+    def __init__(
+        self, longest: int, *, guess: float = _FIRST_GUESS, weight: float = 1.0, decay: float = 0.95, ranks: int = 1
+    ) -> None:
         """`guess` counts as `weight` observations; each further round makes older ones count `decay` times as much."""
         self._guess, self._weight, self._decay = guess, weight, decay
-        self._tried, self._kept = [0.0] * longest, [0.0] * longest
+        # [ranks][longest]: how often a child of this rank was judged, those before it not being kept, and how often kept
+        self._tried = [[0.0] * longest for _ in range(ranks)]
+        self._kept = [[0.0] * longest for _ in range(ranks)]
 
     def saw(self, shares: Sequence[float]) -> None:
         """One judged draft: for each position that was reached, the chance (or the fact, 0 or 1) that it was kept."""
         self.fade(self._decay)
-        for place, share in enumerate(shares[: len(self._tried)]):
-            self._tried[place] += 1.0
-            self._kept[place] += share
+        tried, kept = self._tried[0], self._kept[0]
+        for place, share in enumerate(shares[: len(tried)]):
+            tried[place] += 1.0
+            kept[place] += share
+
+    def saw_children(self, judged: Sequence[tuple[int, int | None]]) -> None:
+        """One judged tree: at each node that was reached, how many children it had and the rank of the one kept, if any."""
+        self.fade(self._decay)
+        for depth, (num_children, kept_rank) in enumerate(judged[: len(self._tried[0])]):
+            last = num_children - 1 if kept_rank is None else kept_rank
+            for rank in range(min(last + 1, len(self._tried))):
+                self._tried[rank][depth] += 1.0
+                self._kept[rank][depth] += rank == kept_rank
 
     def fade(self, factor: float) -> None:
         """Make everything seen so far count `factor` times as much."""
-        self._tried = [factor * tried for tried in self._tried]
-        self._kept = [factor * kept for kept in self._kept]
+        self._tried = [[factor * tried for tried in ranked] for ranked in self._tried]
+        self._kept = [[factor * kept for kept in ranked] for ranked in self._kept]
 
     def chances(self) -> list[float]:
-        """[longest]: P(accepted ≥ j), j = 1 … longest."""
-        weight = self._weight
-        pooled = (weight * self._guess + sum(self._kept)) / (weight + sum(self._tried))
+        """[longest]: P(accepted ≥ j), j = 1 … longest, for chains."""
         chances, reach = [], 1.0
-        for tried, kept in zip(self._tried, self._kept, strict=True):
-            reach *= (weight * pooled + kept) / (weight + tried)
+        for share in self._shares(0):
+            reach *= share
             chances.append(reach)
         return chances
+
+    def by_rank(self) -> list[list[float]]:
+        """[longest][ranks]: probability that the child of each rank is the one kept, once its parent is."""
+        shares = [self._shares(rank) for rank in range(len(self._tried))]
+        table = []
+        for depth in range(len(self._tried[0])):
+            left, row = 1.0, []
+            for ranked in shares:
+                row.append(left * ranked[depth])
+                left -= row[-1]
+            table.append(row)
+        return table
+
+    def _shares(self, rank: int) -> list[float]:
+        """[longest]: P(kept | judged), by depth."""
+        weight, guess = self._weight, self._guess if rank == 0 else _LATER_RANKS
+        pooled = (weight * guess + sum(self._kept[rank])) / (weight + sum(self._tried[rank]))
+        return [
+            (weight * pooled + kept) / (weight + tried) for tried, kept in zip(self._tried[rank], self._kept[rank], strict=True)
+        ]
 
 
 _KEPT_TIMINGS = 15  # of each kind of round; enough for a median, few enough to follow a growing context
@@ -59,12 +114,20 @@ class RunningCosts:
         """`learns` False: the measured curve stands, whatever the clock says."""
         self.measured, self.learns = measured, learns
         self._predicted: dict[int, list[float]] = {}  # batch → seconds by draft length, as measured
+        self._corrected: dict[int, list[float]] = {}  # the same with what was timed, until the next round is timed
         self._timings: dict[int, dict[int, deque[float]]] = {}  # batch → drafted → seconds
         self._usual: dict[int, dict[int, float]] = {}  # batch → drafted → their median, where there are enough
         self._since_plain: dict[int, int] = {}  # batch → rounds since the last plain one
+        self._tree_ratios: deque[float] = deque(maxlen=_KEPT_TIMINGS)  # seconds of rounds with trees over what was expected
 
     def rounds(self, longest: int, batch: int) -> list[float]:
-        """[longest + 1]: seconds of a round in which each of `batch` sequences drafts n = 0 … longest tokens."""
+        """[longest + 1, or more]: seconds of a round in which each of `batch` sequences drafts n = 0 … longest tokens."""
+        known = self._corrected.get(batch, [])
+        if len(known) <= longest:
+            known = self._corrected[batch] = self._rounds(longest, batch)
+        return known
+
+    def _rounds(self, longest: int, batch: int) -> list[float]:
         predicted = self._predicted.get(batch, [])
         if len(predicted) <= longest:
             predicted = [self.measured.round(n, batch) for n in range(longest + 1)]
@@ -97,3 +160,18 @@ class RunningCosts:
         seen.append(seconds)
         if len(seen) >= _ENOUGH_TIMINGS * batch:
             self._usual.setdefault(batch, {})[num_drafted] = median(seen)
+            self._corrected.pop(batch, None)
+
+    def tree(self, nodes: int, depth: int, batch: int) -> float:
+        """Seconds of a round that drafts a tree: `depth` steps of drafting, all nodes scored."""
+        rounds, score = self.rounds(depth, batch), self.measured.score
+        more = score(batch * (1 + nodes)) - score(batch * (1 + depth))
+        dearer = median(self._tree_ratios) if len(self._tree_ratios) >= _ENOUGH_TIMINGS else 1.0
+        return (rounds[depth] + more * rounds[0] / self.measured.round(0, batch)) * dearer
+
+    def saw_tree(self, nodes: int, depth: int, seconds: float) -> None:
+        """A round of one sequence that drafted a tree took `seconds`."""
+        self._since_plain[1] = self._since_plain.get(1, 0) + 1
+        if self.learns and seconds > 0:
+            dearer = median(self._tree_ratios) if len(self._tree_ratios) >= _ENOUGH_TIMINGS else 1.0
+            self._tree_ratios.append(seconds * dearer / self.tree(nodes, depth, 1))
