@@ -38,7 +38,9 @@ def test_every_drafter_length_and_rule(capsys, prompts, tmp_path) -> None:
     found = plan(capsys, prompts, "--drafter", "ngram", "--drafter", model, "--temperature", "1", "--report", str(page))
     asked = {(each["drafter"], each["gamma"], each["rule"]) for each in found["candidates"]}
     rules, drafters = ("block", "coupled"), ("ngram", model)
-    assert asked == {("none", 0, None), *((d, n, r) for d in drafters for n in (1, 3) for r in rules)}
+    assert asked >= {("none", 0, None), *((d, n, r) for d in drafters for n in (1, 3) for r in rules)}
+    chains = [each for each in found["candidates"] if each["tree"] is None]
+    assert len(chains) == 1 + 2 * 2 * 2
     assert found["sample"]["prompts"] == 2
     assert {each["category"] for each in found["acceptance"]} == {None, "copies", "chat"}
     assert found["machine"]["engine"] == "transformers"
@@ -62,6 +64,18 @@ def test_greedy_and_a_batch(capsys, prompts) -> None:
     found = plan(capsys, prompts, "--batch", "2")
     assert {each["rule"] for each in found["candidates"]} == {None, "block"}
     assert found["costs"]["none"]["block"]["batch"] == 2
+
+
+def test_trees(capsys, prompts) -> None:
+    """A tree for a look-up is compared where it is named, and can be left out; what is no tree is refused."""
+    found = plan(capsys, prompts, "--tree", "2x2", "--tree", "3x2:4")
+    assert [(each["tree"], each["rule"]) for each in found["candidates"] if each["tree"]] == [
+        ("2x2", "token"),
+        ("3x2:4", "token"),
+    ]
+    assert not any(each["tree"] for each in plan(capsys, prompts, "--tree", "none")["candidates"])
+    assert run(["plan", "--target", "smollm2", "--tree", "wide"]) == 2
+    assert "`tree` must be WIDTHxDEPTH" in capsys.readouterr().err
 
 
 def test_the_table(capsys, prompts) -> None:

@@ -21,10 +21,12 @@ from headstart.plan.planner import Guesser, make_plan
 from headstart.plan.predict import choose, plain_candidate, predict
 from headstart.plan.report import report
 from headstart.plan.texts import Text, asked_at_every_place, read_by_model, run_and_watched, samples_of
+from headstart.plan.trees import TreeSample, best_shape, predict_tree
 from headstart.plan.yields import accepted_by_position
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
 from headstart.schedule import Curve, RoundCosts
+from headstart.shapes import Shape
 from headstart.theory import walltime_improvement
 from tests.decode.loops import finished, random_model, request
 
@@ -183,6 +185,48 @@ def test_off_is_an_answer() -> None:
     assert choose(plan.candidates) == plan.candidates[0]
 
 
+# Trees
+
+
+def test_trees_are_candidates_under_rules_that_judge_them() -> None:
+    """Each tree once, under token where block was asked for; auto only for drafters that look nothing up."""
+    wide = Shape.parse("2x2")
+    plan = a_plan(costs(draft=0.6, token=0.001), rules=("block", "token", "coupled"), gammas=(1,), trees=(wide, "auto"))
+    found = [(each.drafter, each.rule) for each in plan.candidates if each.tree == "2x2"]
+    assert sorted(found) == [(d, r) for d in ("model:small", "ngram") for r in ("coupled", "token")]
+    others = [each for each in plan.candidates if each.tree not in (None, "2x2")]
+    assert {each.drafter for each in others} == {"model:small"}
+    # A table scores so fast that the seconds of these trees are Python's: what a best tree is called is told by a faster one.
+    faster = replace(plan.candidates[-1], drafter="model:small", tree="2x2", predicted_tokens_per_second=9.0)
+    plan = replace(plan, candidates=(*plan.candidates, faster))
+    document = plan.to_json()
+    assert document["best"] in document["candidates"]
+    assert f"a tree of {plan.best.tree}" in report(plan)
+    assert [each.tree for each in a_plan(costs(), trees=()).candidates if each.tree] == []
+
+
+def test_a_tree_is_priced_by_what_its_rounds_scored() -> None:
+    """Two rounds of three nodes and one of none for seven tokens; drafting took half as long as scoring did."""
+    sample = TreeSample(nodes=(3, 3, 0), tokens=7, judged=(), score_seconds=2.0, other_seconds=1.0)
+    own = costs(token=0.1)
+    found = predict_tree("m", [sample, sample], own, plain_candidate(own), rule="token", shape=Shape.parse("2x2"))
+    assert found.predicted_tokens_per_second == pytest.approx(7 / (1.5 * (1.3 + 1.3 + 1.0)))
+    assert found.walltime_improvement == pytest.approx(found.predicted_tokens_per_second * own.plain)
+    assert (found.gamma, found.tree, found.interval[0]) == (2, "2x2", pytest.approx(found.interval[1]))
+    with pytest.raises(OptionError, match="`samples` must hold at least one"):
+        predict_tree("m", [], own, plain_candidate(own), rule="token", shape=Shape.parse("2x2"))
+
+
+def test_the_best_shape_follows_costs() -> None:
+    """Wide where drafting is dear and scoring free; no tree where every scored token costs a round."""
+    plain, drafter = LLM(MODEL, target="table"), ModelDrafter(SMALL, "model:small")
+    wide = best_shape(plain, texts(), drafter, costs(draft=0.6, token=0.001), "token")
+    assert wide is not None
+    assert wide.nodes > wide.depth
+    assert wide.paths is None
+    assert best_shape(plain, texts(), drafter, costs(draft=0.6, token=1.0), "token") is None
+
+
 class Checker(HTMLParser):
     """Every element is closed, nothing is fetched or run."""
 
@@ -246,11 +290,15 @@ def test_charts_of_odd_data() -> None:
             {"prompt_lookup_num_tokens"},
         ),
         ("ngram+model:small", None, None, None),
+        ("eagle:a/head", {"method": "eagle3", "model": "a/head", "num_speculative_tokens": 3}, None, None),
+        ("medusa:heads", {"method": "medusa", "model": "heads", "num_speculative_tokens": 3}, None, None),
+        ("eagle:of another plan", None, None, None),
     ],
 )
 def test_exports(drafter, vllm, llama_cpp, transformers) -> None:
     """In each engine's own words; None where it has none."""
-    found = export(replace(plain_candidate(costs()), drafter=drafter, gamma=3, rule="block"))
+    methods = {"eagle:a/head": "eagle3", "medusa:heads": "medusa"}
+    found = export(replace(plain_candidate(costs()), drafter=drafter, gamma=3, rule="block"), methods)
     assert (found["vllm"], found["llama_cpp"]) == (vllm, llama_cpp)
     assert (None if found["transformers"] is None else set(found["transformers"])) == transformers
 

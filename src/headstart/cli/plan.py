@@ -42,6 +42,15 @@ _LOAD_OPTIONS = (*DRAFT_OPTIONS, "engine", "dtype", "device", "threads", "offlin
     help="Draft lengths to compare.",
 )
 @click.option(
+    "--tree",
+    multiple=True,
+    default=("auto",),
+    show_default=True,
+    metavar="WIDTHxDEPTH[:NODES]|auto|none",
+    help="Trees to compare, for drafters that grow them and rules that judge them; may be repeated. auto: the best tree found "
+    "here, for drafters that run a model or a head.",
+)
+@click.option(
     "--rule",
     multiple=True,
     type=click.Choice(list(RULES)),
@@ -71,13 +80,14 @@ _LOAD_OPTIONS = (*DRAFT_OPTIONS, "engine", "dtype", "device", "threads", "offlin
 @click.option("--report", metavar="FILE", help="Write the plan as one HTML page.")
 @JSON
 def command(target: str, drafter: tuple[str, ...], as_json: bool, report: str | None, **values: Any) -> None:
-    """Predict tokens per second for every drafter, draft length and rule, and say what is best, off included.
+    """Predict tokens per second for every drafter, draft length, tree and rule, and say what is best, off included.
 
     Costs are measured on this machine (and kept); how far drafts are kept is sampled on prompts."""
     prompts = chosen_prompts(values["prompts"], values["category"], values["each"])
     temperature = Sampling(temperature=values["temperature"]).temperature
     rules = list(dict.fromkeys(values["rule"])) or (["block", "coupled"] if temperature > 0 else ["block"])
     gammas = sorted({Options(gamma=n).longest_draft for n in values["gamma"]})
+    values["tree"] = [tree for each in values["tree"] if (tree := Options.of(tree=each).tree) is not None]
     check_report(report)
     with Loading() as progress:
         plan = _made(target, drafter, prompts, rules, gammas, temperature, values, progress)
@@ -166,6 +176,7 @@ def _made(
         measure,
         rules=rules,
         gammas=gammas,
+        trees=values["tree"],
         machine=machine(plain),
         settings={"temperature": temperature, "batch": values["batch"], "context": values["context"], "seed": values["seed"]},
         seed=values["seed"],
@@ -178,13 +189,13 @@ def _show(plan: Any) -> None:
     from rich.table import Table
 
     shown = Table(title=f"{plan.target}: predicted, {plan.num_prompts} prompts, {plan.num_tokens} tokens", title_justify="left")
-    for heading in ("drafter", "γ", "rule", "tok/s", "95 %", "×", "closed", "needs α"):
+    for heading in ("drafter", "γ or tree", "rule", "tok/s", "95 %", "×", "closed", "needs α"):
         shown.add_column(heading, justify="left" if heading == "drafter" else "right")
     for each in plan.candidates:
         low, high = each.interval
         shown.add_row(
             each.drafter,
-            str(each.gamma),
+            each.tree or str(each.gamma),
             each.rule or "–",
             f"{each.predicted_tokens_per_second:.1f}",
             f"{low:.1f}–{high:.1f}",
@@ -199,4 +210,5 @@ def _show(plan: Any) -> None:
     if best.drafter == "none":
         console.print("Best: plain decoding; nothing compared here beats it.")
     else:
-        console.print(f"Best: --drafter {best.drafter} --gamma {best.gamma} --rule {best.rule}", soft_wrap=True)
+        size = f"--gamma {best.gamma}" if best.tree is None else f"--tree {best.tree}"
+        console.print(f"Best: --drafter {best.drafter} {size} --rule {best.rule}", soft_wrap=True)

@@ -6,6 +6,8 @@ word for is None. Lengths were chosen by this machine's costs under this engine;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from headstart.plan.predict import Candidate
@@ -16,8 +18,10 @@ _MIN_MATCH = 2  # tokens our n-gram drafter looks up at least
 _MAX_MATCH = 32
 
 
-def export(choice: Candidate) -> dict[str, Any]:
-    """`{vllm, llama_cpp, transformers}` for one candidate."""
+def export(choice: Candidate, methods: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """`{vllm, llama_cpp, transformers}` for one candidate; of a tree, the chain of its depth.
+
+    `methods`: of drafters with heads, vLLM's word for their kind: eagle, eagle3 or medusa."""
     kind, _, reference = choice.drafter.partition(":")
     if choice.drafter == "none":
         return {"vllm": None, "llama_cpp": ["--spec-type", "none"], "transformers": {}}
@@ -25,6 +29,10 @@ def export(choice: Candidate) -> dict[str, Any]:
         return _model(reference, choice.gamma)
     if choice.drafter in ("ngram", "auto"):
         return _lookup(choice.gamma)
+    if kind in ("eagle", "medusa") and "+" not in reference and choice.drafter in methods:
+        # vLLM wants the folder; a head of the package's by name is one once it is looked up.
+        heads = {"method": methods[choice.drafter], "model": reference, "num_speculative_tokens": choice.gamma}
+        return {"vllm": heads, "llama_cpp": None, "transformers": None}
     if choice.drafter == "suffix":
         return {"vllm": {"method": "suffix", "num_speculative_tokens": choice.gamma}, "llama_cpp": None, "transformers": None}
     return {"vllm": None, "llama_cpp": None, "transformers": None}

@@ -5,18 +5,21 @@ It works on objects: names, files and what is kept between runs are for whoever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from headstart.costs import MeasuredRounds
 from headstart.errors import OptionError
 from headstart.generation import LLM
-from headstart.interfaces import Model
+from headstart.interfaces import FeatureDrafter, Model, TreeDrafter
 from headstart.plan.exports import export
 from headstart.plan.predict import Candidate, choose, plain_candidate, predict
 from headstart.plan.texts import Text, samples_of
+from headstart.plan.trees import best_shape, predict_tree, run_trees
 from headstart.plan.yields import Sample, acceptance_rate, accepted_by_position
+from headstart.shapes import Shape
+from headstart.verify import rule_named
 
 __all__ = ["Acceptance", "Guesser", "Plan", "make_plan"]
 
@@ -72,6 +75,7 @@ class Plan:
     candidates: tuple[Candidate, ...]  # plain decoding first
     num_prompts: int
     num_tokens: int
+    methods: Mapping[str, str]  # drafter with a head → what vLLM calls its kind
 
     @property
     def plain(self) -> Candidate:
@@ -82,6 +86,11 @@ class Plan:
     def best(self) -> Candidate:
         """The fastest by prediction; plain decoding where nothing beats it."""
         return choose(self.candidates)
+
+    @property
+    def export(self) -> dict[str, Any]:
+        """The best in the words of other engines."""
+        return export(self.best, self.methods)
 
     def to_json(self) -> dict[str, Any]:
         """What `headstart plan --json` prints."""
@@ -95,7 +104,7 @@ class Plan:
             "candidates": [each.to_json() for each in self.candidates],
             "plain": {"tokens_per_second": self.plain.predicted_tokens_per_second},
             "best": self.best.to_json(),
-            "export": export(self.best),
+            "export": self.export,
         }
 
 
@@ -107,12 +116,15 @@ def make_plan(
     *,
     rules: Sequence[str],
     gammas: Sequence[int],
+    trees: Sequence[Shape | Literal["auto"]] = (),
     machine: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
     """Sample every drafter on `texts`, take what `measure` says of costs, and predict every choice.
+
+    `trees` are for drafters that grow them; auto is the best tree found here, for those that do not look the text up.
 
     Raises OptionError without a drafter, a text, a rule or a length."""
     for name, given in (("guessers", guessers), ("texts", texts), ("rules", rules), ("gammas", gammas)):
@@ -139,6 +151,7 @@ def make_plan(
             own = costs[guesser.name][rule].costs
             candidates += [predict(guesser.name, samples, own, off, rule=rule, gamma=n, seed=seed) for n in sorted(set(gammas))]
             acceptance += _acceptance(guesser.name, rule, samples, max(gammas))
+        candidates += _trees(plain, guesser, texts, costs[guesser.name], off, trees, seed, progress)
     return Plan(
         target=plain.target,
         machine=dict(machine or {}),
@@ -148,7 +161,46 @@ def make_plan(
         candidates=tuple(candidates),
         num_prompts=len(texts),
         num_tokens=sum(len(text.output) for text in texts),
+        methods={guesser.name: word for guesser in guessers if (word := _method(guesser)) is not None},
     )
+
+
+def _trees(
+    plain: LLM,
+    guesser: Guesser,
+    texts: Sequence[Text],
+    costs: Mapping[str, MeasuredRounds],
+    off: Candidate,
+    trees: Sequence[Shape | Literal["auto"]],
+    seed: int,
+    progress: Progress | None,
+) -> list[Candidate]:
+    """Each tree under each rule that judges trees; `block`, which does not, becomes `token`, whose rounds cost as much."""
+    drafter, found = guesser.llm.drafter, []
+    if not isinstance(drafter, TreeDrafter):
+        return []
+    by_rule = {rule if rule_named(rule).trees else "token": measured.costs for rule, measured in costs.items()}
+    for rule, own in by_rule.items():
+        shapes = dict.fromkeys(tree for tree in trees if not isinstance(tree, str))
+        if "auto" in trees and not guesser.looks_up:
+            if progress:
+                progress(f"looking for the best tree of {guesser.name}", None)
+            best = best_shape(plain, texts, drafter, own, rule, seed=seed)
+            shapes |= {} if best is None else {best: None}
+        for shape in shapes:
+            if progress:
+                progress(f"trees {shape} of {guesser.name}", None)
+            samples = run_trees(plain, texts, drafter, shape, rule, seed=seed)
+            found.append(predict_tree(guesser.name, samples, own, off, rule=rule, shape=shape, seed=seed))
+    return found
+
+
+def _method(guesser: Guesser) -> str | None:
+    """What vLLM calls the head that `guesser` drafts with: EAGLE-3 reads several layers, EAGLE-1 one."""
+    kind, drafter = guesser.name.partition(":")[0], guesser.llm.drafter
+    if kind not in ("eagle", "medusa") or not isinstance(drafter, FeatureDrafter):
+        return None
+    return "eagle3" if kind == "eagle" and len(drafter.feature_layers) > 1 else kind
 
 
 def _acceptance(drafter: str, rule: str, samples: Sequence[Sample], longest: int) -> list[Acceptance]:

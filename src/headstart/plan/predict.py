@@ -17,9 +17,9 @@ from headstart.plan.yields import Sample, acceptance_rate
 from headstart.schedule import RoundCosts, break_even
 from headstart.theory import walltime_improvement
 
-__all__ = ["Candidate", "break_even_of", "choose", "plain_candidate", "predict"]
+__all__ = ["RESAMPLES", "Candidate", "break_even_of", "choose", "plain_candidate", "predict"]
 
-_RESAMPLES = 2000
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Candidate:
     """One way to decode, with what it is predicted to give. Fields and order are those of `headstart plan --json`."""
 
     drafter: str
-    gamma: int
-    tree: str | None
+    gamma: int  # of a tree, its depth
+    tree: str | None  # WIDTHxDEPTH[:NODES]; None: a chain
     rule: str | None  # None: plain decoding, which judges nothing
     predicted_tokens_per_second: float  # over all sequences of the batch
     interval: tuple[float, float]  # 95 %, by prompt
@@ -76,7 +76,7 @@ def predict(
     tokens = np.array([y.tokens for y in yields])
     seconds = np.array([float(y.rounds @ seconds_by_drafted) for y in yields])
     speed = costs.batch * float(tokens.sum() / seconds.sum())
-    picks = np.random.default_rng(seed).integers(0, len(yields), (_RESAMPLES, len(yields)))
+    picks = np.random.default_rng(seed).integers(0, len(yields), (RESAMPLES, len(yields)))
     drawn = costs.batch * tokens[picks].sum(axis=1) / seconds[picks].sum(axis=1)
     low, high = np.percentile(drawn, [2.5, 97.5])
     alpha, plain_seconds = acceptance_rate(yields), costs.batch / plain.predicted_tokens_per_second

@@ -8,7 +8,6 @@ from html import escape
 from typing import Any
 
 from headstart.plan.charts import Series, line_chart
-from headstart.plan.exports import export
 from headstart.plan.planner import Plan
 from headstart.plan.predict import Candidate
 
@@ -89,8 +88,9 @@ def _answer(plan: Plan) -> str:
         text = f"Do not speculate: nothing beats plain decoding's {plain.predicted_tokens_per_second:.1f} tokens/s here."
     else:
         low, high = best.interval
+        size = f"{best.gamma} drafted tokens" if best.tree is None else f"a tree of {best.tree}"
         text = (
-            f"Use {best.drafter} with {best.gamma} drafted tokens a round and the {best.rule} rule: "
+            f"Use {best.drafter} with {size} a round and the {best.rule} rule: "
             f"{best.predicted_tokens_per_second:.1f} tokens/s ({low:.1f} to {high:.1f}) against "
             f"{plain.predicted_tokens_per_second:.1f} plain, {best.walltime_improvement:.2f}×."
         )
@@ -113,11 +113,12 @@ def _speedups(plan: Plan) -> str:
 def _candidates(plan: Plan) -> str:
     """The best length of every drafter and rule, and plain decoding."""
     shown = [plan.plain, *(max(members, key=_speed) for _, _, members in _curves(plan))]
+    shown += [each for each in plan.candidates if each.tree is not None]
     shown.sort(key=_speed, reverse=True)
     rows = [
         [
             each.drafter,
-            str(each.gamma),
+            each.tree or str(each.gamma),
             each.rule or "",
             f"{each.predicted_tokens_per_second:.1f}",
             f"{each.interval[0]:.1f} to {each.interval[1]:.1f}",
@@ -127,7 +128,7 @@ def _candidates(plan: Plan) -> str:
         ]
         for each in shown
     ]
-    headings = ["drafter", "γ", "rule", "tokens/s", "95 %", "predicted", "closed form", "break-even"]
+    headings = ["drafter", "γ or tree", "rule", "tokens/s", "95 %", "predicted", "closed form", "break-even"]
     note = (
         "Closed form: the article's E/(γc + 1), in which every round drafts and scoring γ + 1 tokens costs as much as one. "
         "Break-even: the acceptance rate above which that length pays here."
@@ -169,7 +170,7 @@ def _acceptance(plan: Plan) -> str:
 
 
 def _exports(plan: Plan) -> str:
-    words = export(plan.best)
+    words = plan.export
     flags = words["llama_cpp"]
     lines = [
         ("vLLM, speculative_config", json.dumps(words["vllm"])),
@@ -185,7 +186,7 @@ def _curves(plan: Plan) -> list[tuple[str, str, list[Candidate]]]:
     """(drafter, rule, candidates by length)."""
     found: dict[tuple[str, str], list[Candidate]] = {}
     for each in plan.candidates:
-        if each.rule is not None:
+        if each.rule is not None and each.tree is None:
             found.setdefault((each.drafter, each.rule), []).append(each)
     return [(name, rule, sorted(members, key=lambda c: c.gamma)) for (name, rule), members in found.items()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headstart.schedule.adaptive import AdaptiveSchedule, ScheduleReport
 from headstart.schedule.curve import Curve, RoundCosts, break_even
 from headstart.schedule.running import PastAcceptance, RunningAcceptance, RunningCosts
-from headstart.schedule.trees import TreeChoice
+from headstart.schedule.trees import TreeChoice, judged_children
 
 __all__ = [
     "AdaptiveSchedule",
@@ -17,4 +17,5 @@ __all__ = [
     "ScheduleReport",
     "TreeChoice",
     "break_even",
+    "judged_children",
 ]

@@ -68,13 +68,13 @@ class TreeChoice:
 
 
 def judged_children(done: Round) -> list[tuple[int, int | None]]:
-    """Of each node that was reached in a round with a tree: its number of children, and the rank of the one kept, if any."""
-    assert done.parents is not None
-    assert done.path is not None
+    """Of each node that was reached and had children: their number, and the rank of the one kept, if any."""
+    parents = done.parents if done.parents is not None else tuple(range(-1, len(done.draft) - 1))
+    path = done.path if done.path is not None else tuple(range(done.num_accepted))
     judged: list[tuple[int, int | None]] = [
-        (done.parents.count(done.parents[place]), rank) for place, rank in zip(done.path, done.branches, strict=True)
+        (parents.count(parents[place]), rank) for place, rank in zip(path, done.branches, strict=True)
     ]
-    last = done.parents.count(done.path[-1] if done.path else -1)
+    last = parents.count(path[-1] if path else -1)
     return [*judged, (last, None)] if last else judged
 
 
