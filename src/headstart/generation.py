@@ -156,9 +156,8 @@ class LLM:
         what was learnt of how far drafts are kept is forgotten."""
         asked = options or Options()
         with self._lock:
-            return self._pacer.costs(
-                asked.resolved_rule, greedy=asked.sampling.temperature == 0, refresh=refresh, progress=progress
-            )
+            greedy = asked.sampling.temperature == 0
+            return self._pacer.costs(asked.resolved_rule, greedy=greedy, refresh=refresh, progress=progress)
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """Generate from a text, a chat (list of messages) or token ids; or from a list of such, decoded side by side.
@@ -293,8 +292,7 @@ class Stream:
         schedule: AdaptiveSchedule | None = None,
     ) -> None:
         self._llm, self.request, self.label, self._schedule = llm, request, label, schedule
-        self._text, self._settings, self._seed = text, settings, seed
-        self._ended = False
+        self._text, self._settings, self._seed, self._ended = text, settings, seed, False
         self._steps = self._run()
 
     def __iter__(self) -> Iterator[str]:
