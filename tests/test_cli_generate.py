@@ -112,10 +112,10 @@ def test_json_has_exactly_the_promised_keys(capsys: pytest.CaptureFixture[str], 
 
 
 def test_defaults_are_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
-    """n-gram, lengths found out, block, greedy, 256 tokens; a seed with a temperature selects coupled, alone it does not."""
+    """Suffixes, lengths found out, block, greedy, 256 tokens; a seed with a temperature selects coupled, alone it does not."""
     assert run(["generate", "hi", *target(), "--json", "--max-tokens", "5"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["drafter"], found["gamma"], found["rule"], found["seed"]) == ("ngram", "auto", "block", None)
+    assert (found["drafter"], found["gamma"], found["rule"], found["seed"]) == ("suffix", "auto", "block", None)
     assert (found["options"]["temperature"], Options().max_tokens) == (0.0, 256)
     found = document(capsys, "--max-tokens", "5", "--seed", "7", "--temperature", "1")
     assert (found["rule"], found["seed"], found["options"]["rule"]) == ("coupled", 7, None)
@@ -147,7 +147,7 @@ def test_gamma_auto(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["token_ids"] == tiny(drafter="none").generate("hi", max_tokens=40).token_ids
     _, err = generate(capsys, "--max-tokens", "40", "--gamma", "auto")
     said = err.splitlines()
-    assert said[0].startswith(("speculation on: ngram", "speculation off: ngram"))
+    assert said[0].startswith(("speculation on: suffix", "speculation off: suffix"))
     assert any("rounds" in line and "at the end" in line for line in said[1:])
 
 

@@ -83,12 +83,12 @@ def test_marks_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--tree", "auto", "--gamma", "3"], ["gamma", "auto", "3", "WIDTHxDEPTH"]),
         (["--tree", "auto", "--rule", "block"], ["rule", "block", "token", "chains"]),
-        (["--tree", "auto", "--drafter", "suffix"], ["tree", "suffix", "grows trees"]),
+        (["--tree", "auto", "--drafter", "skip:1"], ["tree", "skip:1", "grows trees"]),
         (["--tree", "4"], ["tree", "'4'", "WIDTHxDEPTH", "none"]),
         (["--tree", "2x2", "--rule", "block"], ["rule", "block", "token", "chains"]),
         (["--tree", "2x2", "--gamma", "3"], ["gamma", "tree", "3"]),
         (["--tree", "2x2", "--drafter", "none"], ["tree", "none", "grows trees"]),
-        (["--tree", "2x2", "--drafter", "skip:8"], ["tree", "skip:8", "grows trees"]),
+        (["--tree", "2x2", "--drafter", "skip:1"], ["tree", "skip:1", "grows trees"]),
     ],
 )
 def test_refusals_are_one_line(capsys: pytest.CaptureFixture[str], args: list[str], words: list[str]) -> None:

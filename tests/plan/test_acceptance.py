@@ -242,7 +242,7 @@ def test_what_cannot_be_is_refused() -> None:
     """Unknown rules, rules that cannot be watched, lengths that were not sampled, shapes that do not fit."""
     with pytest.raises(OptionError, match="`rule` must be one of"):
         kept_given_draft("tokens", [], Draft())
-    with pytest.raises(OptionError, match="`inner` must judge by its law"):
+    with pytest.raises(OptionError, match="`inner` must judge by an exact law"):
         Watched(RULES["match"], ("match",))
     sample = TextSample(category="x", max_tokens=2, drafted=np.array([1, 1]), kept={"token": np.zeros((2, 1))})
     for gamma in (0, 2):
