@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,11 @@ class Way:
         return self.drafter if self.drafter in ("none", "llama.cpp") else f"{self.drafter} {self.length}"
 
 
-def our_way(llm: headstart.LLM, name: str, length: str, rule: str | None, max_tokens: int) -> Way:
-    """Ours; trees are judged by the default rule for trees."""
+def our_way(llm: headstart.LLM, name: str, length: str, rule: str, max_tokens: int) -> Way:
+    """Ours; trees are judged by the token rule, since block judges chains alone."""
     how: dict[str, Any] = {"gamma": int(length) if length.isdigit() else "auto", "rule": rule}
     if "x" in length:
-        how = {"tree": length}
+        how = {"tree": length, "rule": "token"}
 
     def answer(prompt: str, temperature: float, seed: int) -> Answered:
         seconds = []
@@ -122,17 +123,19 @@ def ways_of(a: argparse.Namespace, progress: Loading) -> tuple[list[Way], Any]:
     names = [name for name in a.drafter if not (name == f"cross:{OTHER}" and not OTHER.is_file())]
     loaded = load_many(a.target, ["none", *names], threads=a.threads, progress=progress)
     plain = loaded[0].llm
-    ways = [our_way(plain, "none", "1", None, a.max_tokens)]
+    ways = [our_way(plain, "none", "1", a.rule, a.max_tokens)]
     for name, each in zip(names, loaded[1:], strict=True):
         shown = name.replace(str(OTHER), "gemma-3-270m")
         for length in a.length.split(","):
             if "x" not in length or isinstance(each.llm.drafter, TreeDrafter):
                 ways.append(our_way(each.llm, shown, length, a.rule, a.max_tokens))
     threads = int(plain.loaded.get("threads") or 1)
-    try:
-        ways.append(llama_way(Setup(source=loaded[0].source, llm=plain, threads=threads, context=2048), a.max_tokens))
-    except ImportError:
+    if loaded[0].source.suffix != ".gguf":
+        print("llama.cpp reads GGUF files alone: no comparison with it", file=sys.stderr)
+    elif find_spec("llama_cpp") is None:
         print("llama-cpp-python is not installed: no comparison with llama.cpp", file=sys.stderr)
+    else:
+        ways.append(llama_way(Setup(source=loaded[0].source, llm=plain, threads=threads, context=2048), a.max_tokens))
     return ways, plain
 
 

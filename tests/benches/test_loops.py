@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.generation.tiny import folder
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benches"))
 
-from bench_drafters import Answered, chosen, overlap, pairs, ratio
+from bench_drafters import Answered, chosen, main, overlap, pairs, ratio
 from loops import SHORTEST, looping
 
 
@@ -79,3 +82,21 @@ def test_prompts_are_cut_evenly() -> None:
     few = chosen(len(CATEGORIES))
     assert {prompt.category for prompt in HELD_OUT if prompt.text in few} == set(CATEGORIES)
     assert sorted(chosen(len(HELD_OUT))) == sorted(prompt.text for prompt in HELD_OUT)
+
+
+def test_the_program(capsys, monkeypatch) -> None:
+    """Chains, a tree and auto on a small network: every way at both temperatures, one JSON line, plain against itself is 1."""
+    args = ["--target", str(folder("target")), "--drafter", "ngram", "--length", "2,2x2,auto", "--prompts", "2", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["bench_drafters.py", *args, "--max-tokens", "6"])
+    main()
+    out, err = capsys.readouterr()
+    found = json.loads(out.splitlines()[-1])
+    rows = {(row["drafter"], row["length"], row["temperature"]): row for row in found["results"]}
+    lengths = [("none", "1"), ("ngram", "2"), ("ngram", "2x2"), ("ngram", "auto")]
+    assert set(rows) == {(drafter, length, t) for drafter, length in lengths for t in (0.0, 1.0)}
+    for temperature in (0.0, 1.0):
+        plain = rows["none", "1", temperature]["all"]
+        assert (plain["over_plain"]["value"], plain["block_efficiency"]["value"]) == (1.0, 1.0)
+        assert sum(row["best"] for row in found["results"] if row["temperature"] == temperature) >= 2
+    assert found["prompts"] == 2
+    assert "| ngram |" in err
