@@ -29,6 +29,8 @@ from headstart.text import Tokenizer, check_same_vocabulary  # noqa: E402
 from headstart.text.decoding import Decoding  # noqa: E402
 from headstart.text.parts import Parts  # noqa: E402
 from headstart.train import DraftOptions, EarlierRun, MedusaOptions, TrainOptions, train_draft, train_eagle, train_medusa  # noqa: E402
+from headstart.train.corpus import batch_of  # noqa: E402
+from headstart.train.draft_network import DraftNetwork  # noqa: E402
 from headstart.train.rollouts import read_shard  # noqa: E402
 from headstart.verify import rule_named  # noqa: E402
 from tests.native.random_folder import save  # noqa: E402
@@ -131,6 +133,24 @@ def test_a_draft_model_decodes_as_it_was_validated(model, folder, tokenizer, tmp
     for changed, match in ((DraftOptions(num_layers=2), "another kind or size"), (DraftOptions(num_layers=6), "from 1 to 5")):
         with pytest.raises(OptionError, match=match):
             train_draft(model, questions(model), out=tmp_path, draft=changed, **how)
+
+
+def test_a_draft_model_begins_nearer_to_the_target(model, folder, tmp_path) -> None:
+    """The fitted start brings its outputs nearer to the target's final hidden states than its layers alone do."""
+    rollouts = questions(model).answers(model, layers=(model.num_layers,), out=tmp_path, seed=0, tell=quiet).training
+    embeddings = torch.from_numpy(model.embeddings(range(model.vocab_size)))
+    network, batch = DraftNetwork(folder, 2), batch_of(rollouts, (-1,))
+
+    def off() -> float:
+        with torch.inference_mode():
+            return float((network.outputs(batch, embeddings, 1)[0] - batch.finals).pow(2).mean())
+
+    before = off()
+    network.begin(rollouts, embeddings)
+    after = off()
+    assert after < 0.9 * before
+    network.begin(rollouts, embeddings)
+    assert off() == pytest.approx(after, rel=1e-4)  # least squares: there is nothing more to gain
 
 
 DYING = """

@@ -60,15 +60,16 @@ def train_draft(
     drafted = every if draft.draft_vocab is None else [token for token in tokenizer.frequent(draft.draft_vocab) if token in every]
     tell("reading the target's layers", None)
     network = DraftNetwork(weights, draft.num_layers)
+    vocabulary = Vocabulary.of(target, np.array(drafted, dtype=np.int64))
     result = distil(
         network,
         found,
-        Vocabulary.of(target, np.array(drafted, dtype=np.int64)),
+        vocabulary,
         layers=(-1,),
         options=options,
         depth=_MEASURED,
         out=out,
-        begin=lambda: None,  # it starts as the target's own layers
+        begin=lambda: network.begin(found.training, vocabulary.embeddings),
         tell=tell,
     )
     network.write(out / "draft", tokenizer)

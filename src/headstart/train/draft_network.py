@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from headstart.errors import OptionError
 from headstart.models.checkpoint import load_network, quiet
 from headstart.models.torch_extra import torch, transformers
 from headstart.text import Tokenizer
-from headstart.train.corpus import Batch
+from headstart.train.corpus import Batch, batch_of
+from headstart.train.rollouts import Rollout
 
 __all__ = ["DraftNetwork"]
+
+_FITTED = 24  # rollouts that the start is fitted on
 
 
 class DraftNetwork(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -58,6 +62,21 @@ class DraftNetwork(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
         _, base = self._whole
         hidden = base(inputs_embeds=embeddings[batch.tokens[:, :-1]], use_cache=False).last_hidden_state
         return batch.gathered([hidden.float()], first=1) * depth
+
+    def begin(self, rollouts: Sequence[Rollout], embeddings: Any) -> None:
+        """Scale the final norm so that each number of the output comes nearest, by least squares, to the target's own.
+
+        Layers that were taken out of their places are sure of what is wrong; this takes their certainty and little else."""
+        own, both = torch.zeros_like(self.norm.weight), torch.zeros_like(self.norm.weight)
+        with torch.inference_mode():
+            for rollout in rollouts[:_FITTED]:
+                batch = batch_of([rollout], (-1,))
+                (seen,) = self.outputs(batch, embeddings, 1)
+                own, both = own + (seen * seen).sum(0), both + (seen * batch.finals).sum(0)
+        network, _ = self._whole
+        added = 1.0 if network.config.model_type.startswith("gemma") else 0.0  # what its norms add to their weights
+        with torch.no_grad():
+            self.norm.weight.add_(added).mul_(both / own.clamp(min=1e-9)).sub_(added)
 
     def write(self, folder: Path, tokenizer: Tokenizer) -> None:
         """A Hugging Face folder in float16 with the target's tokenizer; it appears whole. The network is float16 afterwards."""
