@@ -139,6 +139,15 @@ def ways_of(a: argparse.Namespace, progress: Loading) -> tuple[list[Way], Any]:
     return ways, plain
 
 
+def peers_of(ways: Sequence[Way]) -> dict[str, Any]:
+    """Versions of other engines that took part."""
+    if not any(way.drafter == "llama.cpp" for way in ways):
+        return {}
+    import llama_cpp
+
+    return {"llama.cpp": {"version": llama_cpp.__version__}}
+
+
 def warm_up(ways: Sequence[Way], temperatures: Sequence[float], tokens: int) -> float:
     """Seconds that one prompt costs with every way and temperature, guessed from an answer of each."""
     seconds = 0.0
@@ -299,7 +308,7 @@ def main() -> None:
         "loop": f"a span as long as its period, at least {SHORTEST} tokens, that repeats what stands immediately before it",
         "minutes": round((time.perf_counter() - begun) / 60, 2),
         "results": [row for rows in tables.values() for row in rows],
-        "machine": machine(target),
+        "machine": machine(target) | {"peers": peers_of(ways)},
     }
     print(json.dumps(document, ensure_ascii=False))
 

@@ -37,7 +37,8 @@ def rows_of(headings: list[str], rows: list[list[str]]) -> str:
 def made_with(document: dict[str, Any]) -> str:
     """Machine and versions, one line."""
     own = document.get("machine", document)
-    versions = ", ".join(f"{ENGINES.get(name, name)} {version}" for name, version in own["versions"].items())
+    known = own["versions"] | {name: peer["version"] for name, peer in own.get("peers", {}).items()}
+    versions = ", ".join(f"{ENGINES.get(name, name)} {version}" for name, version in known.items())
     place = own.get("hardware", own)
     cpu = [str(place["processor"]), document.get("instruction_set") or own.get("instruction_set")]
     threads = document.get("threads") or own.get("threads")
@@ -139,8 +140,6 @@ def speed() -> str:
     first = "SmolLM2 and the same file in other engines, taking turns: speed against our plain decoding and, in "
     first += "brackets, tokens per second."
     about = f"Up to {settings['max_tokens']} tokens, {settings['repeats']} answers a prompt."
-    theirs = ", ".join(f"{name} {peer['version']}" for name, peer in settings.get("peers", {}).items())
-    about += f" Engines: {theirs}." if theirs else ""
     return f"{first}\n\n{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
 

@@ -61,10 +61,12 @@ def test_the_tables_of_drafters_and_of_other_engines(monkeypatch, tmp_path) -> N
     assert "*Some CPU avx2, 2 cores, 2 threads, Headstart 0.1.0.*" in filled
     each = {"temperature": 0.0, "speedup": 1.0, "tokens_per_second": 300.0}
     ways = [{**each, "category": c, "way": w} for c in ("code", "chat") for w in ("plain", "llama.cpp")]
-    speed = {"ways": ["plain", "llama.cpp"], "results": ways, "machine": MACHINE | {"max_tokens": 64, "repeats": 3}}
+    machine = MACHINE | {"max_tokens": 64, "repeats": 3, "peers": {"llama.cpp": {"version": "9.9"}}}
+    speed = {"ways": ["plain", "llama.cpp"], "results": ways, "machine": machine}
     (tmp_path / "speed-smollm2.json").write_text(json.dumps(speed), encoding="utf-8")
     filled = table.filled(text)
     assert "| llama.cpp | 0 | 1.00× (300) | 1.00× (300) |" in filled
+    assert "Headstart 0.1.0, llama.cpp 9.9.*" in filled
     assert "old" not in filled
 
 
