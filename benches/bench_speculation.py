@@ -85,6 +85,8 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("draft", type=Path)
     parser.add_argument("--drafter", help="default: model:DRAFT")
+    parser.add_argument("--draft-vocab", type=int, help="tokens that the draft answers for (default all)")
+    parser.add_argument("--draft-quantize", help="q4_0 or q8_0: what the draft's wider matrices become (default: as in the file)")
     parser.add_argument("--gamma", default="auto", help="draft length: a number or auto (default)")
     parser.add_argument("--llama-gamma", type=int, default=3, help="draft length of llama.cpp (default 3)")
     parser.add_argument(
@@ -95,7 +97,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     a = parser.parse_args()
     gamma: int | str = int(a.gamma) if a.gamma.isdigit() else a.gamma
-    with_draft = headstart.load(a.target, drafter=a.drafter or f"model:{a.draft}", threads=a.threads)
+    with_draft = headstart.load(
+        a.target,
+        drafter=a.drafter or f"model:{a.draft}",
+        draft_vocab=a.draft_vocab,
+        draft_quantize=a.draft_quantize,
+        threads=a.threads,
+    )
     plain = with_draft.with_drafter(headstart.NoDrafter())
     tokenizer = with_draft.tokenizer
     assert tokenizer is not None
@@ -148,6 +156,8 @@ def main() -> None:
         "bench": "speculation",
         "target": a.target.name,
         "drafter": (a.drafter or f"model:{a.draft.name}").replace(str(a.draft), a.draft.name),
+        "draft_vocab": a.draft_vocab,
+        "draft_quantize": a.draft_quantize,
         "gamma": gamma,
         "llama_gamma": a.llama_gamma,
         "tokens": a.tokens,

@@ -75,8 +75,12 @@ def draft() -> str:
         values = [figure(cells[key]["median"]) if key in cells else "–" for key in keys]
         values[-1] = f"**{values[-1]}**"
         rows.append([prompt, *values, f"{cells['headstart draft / llama.cpp plain']['median']:.2f}×"])
-    about = f"Tokens per second, greedy, {document['tokens']} tokens, {document['gamma']} drafted a round, "
-    about += f"medians of {document['n']} runs in turn."
+    about = f"Tokens per second, greedy, {document['tokens']} tokens, medians of {document['n']} runs in turn. Ours: `--gamma "
+    about += f"{document['gamma']}` `--drafter {document['drafter']}`"
+    for option in ("draft_vocab", "draft_quantize"):
+        if document.get(option):
+            about += f" `--{option.replace('_', '-')} {document[option]}`"
+    about += f"; llama.cpp's: {document['llama_gamma']} a round."
     return f"{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
 
