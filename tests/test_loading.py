@@ -57,7 +57,7 @@ def test_a_model_that_drafts_for_itself_is_held_once(loads: list[str], tmp_path:
         llm = headstart.load(folder("target"), drafter=f"model:{ref}", **ASKED)
         assert len(loads) == 1
         assert llm.drafter._model is llm.model  # type: ignore[attr-defined]
-        assert llm.generate("hi", max_tokens=30).stats.acceptance_rate == 1.0
+        assert llm.generate("hi", max_tokens=30, gamma=4).stats.acceptance_rate == 1.0
 
 
 def test_smollm2_as_its_own_drafter_is_held_once(loads: list[str], smollm2_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_another_model_as_drafter_changes_no_token(loads: list[str]) -> None:
     """A relative that is sometimes wrong drafts; greedy tokens stay the target's own."""
     llm = headstart.load(folder("target"), drafter=f"model:{folder('drafter')}", **ASKED)
     assert loads == ["target", "drafter"]
-    out = llm.generate("hi", max_tokens=60)
+    out = llm.generate("hi", max_tokens=60, gamma=4)
     assert out.token_ids == tiny(drafter="none").generate("hi", max_tokens=60).token_ids
     assert 0 < (out.stats.acceptance_rate or 0) < 1, "the drafter is never, or always, right: this proves nothing"
 
@@ -110,7 +110,7 @@ def test_a_drafter_with_fewer_rows_than_the_target_is_refused() -> None:
 def test_the_context_asked_for_is_the_targets() -> None:
     """A drafter that holds less is no reason to refuse; it stops drafting, the text goes on."""
     llm = headstart.load(folder("target"), drafter=f"model:{folder('short')}", context=64, **ASKED)
-    out = llm.generate("hi", max_tokens=200)
+    out = llm.generate("hi", max_tokens=200, gamma=4)
     assert (len(out.token_ids), out.finish_reason) == (64 - out.num_prompt_tokens, "length")
     assert out.rounds[0].num_drafted == 4
     assert out.rounds[-1].num_drafted == 0
@@ -222,7 +222,7 @@ def test_a_folder_on_the_native_engine(loads: list[str]) -> None:
     loads.clear()
     llm = headstart.load(folder("wide"), drafter=f"model:{folder('wide-drafter')}", engine="native", threads=1)
     assert (llm.engine, loads, llm.loaded["dtype"], llm.loaded["quantize"]) == ("native", [], "F32", None)
-    out = llm.generate("hi", max_tokens=40)
+    out = llm.generate("hi", max_tokens=40, gamma=4)
     assert out.token_ids == llm.with_drafter(headstart.NoDrafter()).generate("hi", max_tokens=40).token_ids
     assert (out.stats.acceptance_rate or 0) > 0
     assert out.token_ids == headstart.load(folder("wide"), drafter="none", **ASKED).generate("hi", max_tokens=40).token_ids

@@ -60,6 +60,15 @@ def test_it_drafts_and_changes_nothing(llm) -> None:
     assert tokens / sum(output.stats.num_rounds for output in outputs) > 1.15
 
 
+def test_auto_is_a_look_up_and_the_head_behind_it(llm) -> None:
+    """For the very target the head was made for; the text is plain decoding's."""
+    auto = headstart.load("smollm2", threads=1)
+    assert auto.drafter.name == "suffix+eagle:smollm2"
+    out = auto.generate(PROMPTS[0], max_tokens=32, gamma=3)
+    assert out.token_ids == llm.with_drafter(headstart.NoDrafter()).generate(PROMPTS[0], max_tokens=32).token_ids
+    assert out.stats.num_drafted > 0
+
+
 def test_a_head_there_is_not_is_an_error() -> None:
     """It says which there are."""
     with pytest.raises(ModelError, match="no head 'nosuch'"):

@@ -190,7 +190,9 @@ def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> D
         case "auto":
             own = shipped.matching(target.model)
             lookup = SuffixDrafter(width)
-            return lookup if own is None else CombinedDrafter(lookup, _beside(read_head(own), part, target.model))
+            if own is None:
+                return lookup
+            return CombinedDrafter(lookup, _beside(read_head(own), Part(kind="eagle", argument=own.name), target.model))
         case "ngram":
             return NGramDrafter(width)
         case "suffix":

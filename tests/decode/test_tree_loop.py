@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from headstart.decode import Decoder
-from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter
 from headstart.errors import ModelError, OptionError
 from headstart.models.table import TableCache, TableModel
 from headstart.probs import SamplingProcessor
@@ -220,8 +222,8 @@ class ModelDrafterLike:
 
 def test_a_drafter_without_trees_is_refused_by_name() -> None:
     """Not silently a chain."""
-    for drafter in (NoDrafter(), SuffixDrafter(3)):
-        with pytest.raises(OptionError, match=f"`tree` needs a drafter that grows trees, got '{drafter.name}'"):
+    for drafter in (NoDrafter(), CombinedDrafter(NGramDrafter(3), NoDrafter())):
+        with pytest.raises(OptionError, match=re.escape(f"`tree` needs a drafter that grows trees, got '{drafter.name}'")):
             finished(Decoder(random_model(1), drafter), request(rule="token", tree="2x2"))
 
 

@@ -40,8 +40,8 @@ def head_for(kind: str, model: Any, folder: Path) -> str:
     head: EagleHead | MedusaHead
     if kind == "eagle":
         layers = (0, model.num_layers // 2, model.num_layers - 1)
-        sizes = {"hidden_size": hidden, "target_hidden_size": hidden, "intermediate_size": 16, "vocab_size": model.vocab_size}
-        heads = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8}
+        sizes = {"hidden_size": hidden, "target_hidden_size": hidden, "intermediate_size": 32, "vocab_size": model.vocab_size}
+        heads = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 16}
         config = EagleConfig(generation=3, draft_vocab_size=len(ids), feature_layers=layers, **sizes, **heads)
         weights = {name: tensor(rng, shape) for name, shape in config.shapes().items()}
         head = EagleHead(config=config, weights=weights, token_ids=ids)

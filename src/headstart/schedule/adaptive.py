@@ -29,7 +29,8 @@ __all__ = ["AdaptiveSchedule", "ScheduleReport"]
 
 _HOPED = 0.9  # the acceptance that decides whether a drafter is worth its reading of the prompt
 _STALE = 0.5  # what earlier rounds still count when drafting is tried again
-_PAYS = 1.02  # the expected gain from which rounds are drafted: less is within the error of the estimates
+_PAYS = 0.97  # the expected gain from which rounds are drafted: a little under 1, as the account bounds what an error costs
+_TREE = 1.02  # how much better than the best chain, and than none, a tree must be expected to be
 _COULD_PAY = 1.05  # the same with every drafted token kept: costs are measured with an error, too
 _SHARE_OF_TEXT = 0.01  # the account's first size for each token of room …
 _LEAST_ACCOUNT = 0.5  # … but so many plain rounds for the shortest texts
@@ -135,6 +136,7 @@ class AdaptiveSchedule:
         if self._gain(costs, self._best(costs, self._longest)) > _PAYS:
             self._off = False
         elif self._off and done.rejected:
+            self._accepted.doubt()
             self._rest(costs)
 
     def report(self) -> ScheduleReport:
@@ -148,12 +150,14 @@ class AdaptiveSchedule:
             why = f"{self._drafter} could give {most:.2f}× at most, were every drafted token kept"
         elif not self._opened:
             why = f"{self._drafter} pays here from an acceptance rate of {break_even(seconds) or 0.0:.2f}; not tried yet"
+        elif self._off and gain > _PAYS:
+            why = f"{self._drafter} was kept too seldom so far; it is tried again now and then"
         elif gain > _PAYS:
             why = f"{self._drafter} is expected to give {gain:.2f}× with {best} drafted token{'s' if best > 1 else ''} a round"
         else:
             why = f"{self._drafter} is expected to give {gain:.2f}× at best"
         return ScheduleReport(
-            active=most > _COULD_PAY and gain > _PAYS,
+            active=most > _COULD_PAY and gain > _PAYS and not self._off,
             why=why,
             rounds_drafted=self._rounds_drafted,
             rounds_plain=self._rounds_plain,
@@ -172,7 +176,7 @@ class AdaptiveSchedule:
         best = self._best(seconds, most)
         gain = self._gain(seconds, best)
         tree = self._tree_choice.best(self._accepted, seconds, batch, self._rounds_drafted) if self._tree_choice else None
-        if tree is not None and tree.shape.depth <= most and tree.gain > max(_PAYS, gain * _PAYS) and self._affords(tree.cost):
+        if tree is not None and tree.shape.depth <= most and tree.gain > _TREE * max(1.0, gain) and self._affords(tree.cost):
             self._shape = tree.shape
             return tree.shape.depth
         if gain <= _PAYS and not self._off:

@@ -15,6 +15,8 @@ from headstart.schedule.curve import RoundCosts
 __all__ = ["PastAcceptance", "RunningAcceptance", "RunningCosts"]
 
 _FIRST_GUESS = 0.6
+_DOUBTED = 0.7
+_LEAST_WEIGHT = 1.0
 _LATER_RANKS = 0.25  # the first guess for a second child and on, where those before it were not kept
 
 
@@ -42,16 +44,25 @@ class RunningAcceptance:
     pulled to a first guess; older rounds count less. With `ranks`, the same for a second child of a node, a third and so on."""
 
     def __init__(
-        self, longest: int, *, guess: float = _FIRST_GUESS, weight: float = 1.0, decay: float = 0.95, ranks: int = 1
+        self,
+        longest: int,
+        *,
+        guess: float = _FIRST_GUESS,
+        weight: float = 10.0,
+        pull: float = 3.0,
+        decay: float = 0.97,
+        ranks: int = 1,
     ) -> None:
-        """`guess` counts as `weight` observations; each further round makes older ones count `decay` times as much."""
-        self._guess, self._weight, self._decay = guess, weight, decay
+        """`guess` counts as `weight` observations of the share over all positions (of later ranks, as one), that share as `pull`
+        observations of each position; each further round makes older ones, and the guess, count `decay` times as much."""
+        self._guess, self._weight, self._pull, self._decay = guess, weight, pull, decay
         # [ranks][longest]: how often a child of this rank was judged, those before it not being kept, and how often kept
         self._tried = [[0.0] * longest for _ in range(ranks)]
         self._kept = [[0.0] * longest for _ in range(ranks)]
 
     def saw(self, shares: Sequence[float]) -> None:
         """One judged draft: for each position that was reached, the chance (or the fact, 0 or 1) that it was kept."""
+        self._weight = max(_LEAST_WEIGHT, self._weight * self._decay)
         self.fade(self._decay)
         tried, kept = self._tried[0], self._kept[0]
         for place, share in enumerate(shares[: len(tried)]):
@@ -71,6 +82,10 @@ class RunningAcceptance:
         """Make everything seen so far count `factor` times as much."""
         self._tried = [[factor * tried for tried in ranked] for ranked in self._tried]
         self._kept = [[factor * kept for kept in ranked] for ranked in self._kept]
+
+    def doubt(self) -> None:
+        """A try after a pause has failed: what was guessed at first is believed less."""
+        self._guess *= _DOUBTED
 
     def chances(self) -> list[float]:
         """[longest]: P(accepted ≥ j), j = 1 … longest, for chains."""
@@ -94,11 +109,10 @@ class RunningAcceptance:
 
     def _shares(self, rank: int) -> list[float]:
         """[longest]: P(kept | judged), by depth."""
-        weight, guess = self._weight, self._guess if rank == 0 else _LATER_RANKS
+        weight, guess = (self._weight, self._guess) if rank == 0 else (1.0, _LATER_RANKS)
         pooled = (weight * guess + sum(self._kept[rank])) / (weight + sum(self._tried[rank]))
-        return [
-            (weight * pooled + kept) / (weight + tried) for tried, kept in zip(self._tried[rank], self._kept[rank], strict=True)
-        ]
+        pull = self._pull
+        return [(pull * pooled + kept) / (pull + tried) for tried, kept in zip(self._tried[rank], self._kept[rank], strict=True)]
 
 
 _KEPT_TIMINGS = 15  # of each kind of round; enough for a median, few enough to follow a growing context

@@ -31,7 +31,7 @@ inline Tokens chosen(const Tokens& from, const Tokens& indices) {
 // A model that runs on one instruction set.
 class Scorer {
  public:
-  Scorer(const char* path, int threads, const Kernels& kernels) : model_(Model::load(std::make_shared<GgufFile>(path), threads, &kernels, 0, false, nullptr)) {}
+  Scorer(const char* path, int threads, const Kernels& kernels) : model_(Model::load(std::make_shared<GgufFile>(path), threads, &kernels, 0, std::nullopt, nullptr)) {}
 
   Tokens tokens(int count, uint32_t seed) const {
     Random random(seed);
