@@ -204,7 +204,7 @@ def test_a_second_request_is_as_fresh(drafter: str) -> None:
     llm = tiny(drafter=drafter)
 
     def fresh() -> list[Any]:
-        return [(done.draft, done.emitted) for done in llm.generate(PROMPTS[1], max_tokens=30).rounds]
+        return [(done.draft, done.emitted) for done in llm.generate(PROMPTS[1], max_tokens=30, gamma=4).rounds]
 
     first = fresh()
     llm.generate(PROMPTS, max_tokens=5)
