@@ -1,6 +1,6 @@
 """Drafters by name: what `--drafter` may say, and the drafter it means.
 
-    none | auto | ngram | suffix | model:REF | cross:REF | skip:N | eagle:REF | medusa:REF | A+B (the first that proposes wins)
+    none | auto | ngram | suffix | model:REF | cross:REF | skip:N | eagle:REF | medusa:REF | A+B (A where it has enough)
 
 It knows every kind of drafter and what each needs. It does not know how a reference becomes a model: that is `loading`'s.
 """
@@ -108,18 +108,19 @@ def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None, draft_quantize
         raise OptionError(f"`drafter` none cannot be combined, got {name!r}; leave it out")
     if not _is_int(memory) or memory < 0 or memory == 1:
         raise OptionError(f"`memory` must be a number of tokens, 2 or more, or 0 for none, got {memory!r}")
-    if memory and not any(part.kind == "suffix" for part in parts):
+    uses = _uses(parts)
+    if memory and not uses["memory"]:
         raise OptionError(f"`memory` is for the drafter suffix, got memory {memory} with --drafter {name}; use --drafter suffix")
     if draft_vocab is not None:
         if not _is_int(draft_vocab) or draft_vocab < 1:
             raise OptionError(f"`draft_vocab` must be a number of tokens, 1 or more, got {draft_vocab!r}")
-        if not any(part.kind in _MODELS for part in parts):
+        if not uses["draft_vocab"]:
             raise OptionError(
                 f"`draft_vocab` is for drafters that run a model, got draft_vocab {draft_vocab} with --drafter {name}; "
                 "use model:REF, cross:REF or skip:N"
             )
         draft_vocab = int(draft_vocab)
-    if draft_quantize is not None and not any(part.reference for part in parts):
+    if draft_quantize is not None and not uses["draft_quantize"]:
         raise OptionError(
             f"`draft_quantize` is for models that only draft, got {draft_quantize!r} with --drafter {name}; "
             "use model:REF or cross:REF"
@@ -133,18 +134,22 @@ def parse_all(names: Sequence[str], **options: Any) -> list[Wish]:
     wishes: list[Wish] = []
     unused = {name for name, value in options.items() if value}
     for name in names:
-        plain = parse(name)
-        uses = {
-            "memory": any(part.kind == "suffix" for part in plain.parts),
-            "draft_vocab": any(part.kind in _MODELS for part in plain.parts),
-            "draft_quantize": any(part.reference for part in plain.parts),
-        }
+        uses = _uses(parse(name).parts)
         own = {option: value for option, value in options.items() if uses[option]}
         unused -= set(own)
         wishes.append(parse(name, **own))
     if unused:
         parse(names[-1] if names else "none", **{option: options[option] for option in sorted(unused)})  # says why
     return wishes
+
+
+def _uses(parts: Sequence[Part]) -> dict[str, bool]:
+    """Which options some of these drafters have a use for."""
+    return {
+        "memory": any(part.kind == "suffix" for part in parts),
+        "draft_vocab": any(part.kind in _MODELS for part in parts),
+        "draft_quantize": any(part.reference for part in parts),
+    }
 
 
 def _is_int(value: Any) -> bool:

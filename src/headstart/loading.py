@@ -77,7 +77,7 @@ def load(
     _check_options(how, draft_quantize)
     # Refused before minutes are spent on the target.
     wish = _wish(drafter, memory=memory, draft_vocab=draft_vocab, draft_quantize=draft_quantize)
-    heads = _heads(wish)
+    _heads(wish)
     tell = progress or (lambda stage, fraction: None)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
@@ -95,8 +95,7 @@ def load(
     guesses = _guesses(wish, source, tokenizer, offline, tell)
     main, held, drafting_models = _open_all(source, tokenizer, [guesses], how, draft_quantize, tell)
     guesser = _guesser(drafter, wish, held, drafting_models)
-    key = costs_key(source.path, [guess.path for guess, _ in guesses.values()] + heads, main.engine, main.loaded)
-    key |= {"draft_vocab": draft_vocab, "draft_quantize": draft_quantize}
+    key = _costs_key(source, wish, guesses, main)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -140,11 +139,10 @@ def load_many(
     main, held, models = _open_all(source, tokenizer, guesses, how, draft_quantize, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
-    for wish, found, heads in zip(wishes, guesses, map(_heads, wishes), strict=True):
+    for wish, found in zip(wishes, guesses, strict=True):
         drafter = drafting.build(wish, held, models)
         alone = models[wish.parts[0].argument].model if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
-        key = costs_key(source.path, [guess.path for guess, _ in found.values()] + heads, main.engine, main.loaded)
-        key |= {"draft_vocab": wish.draft_vocab, "draft_quantize": wish.draft_quantize}
+        key = _costs_key(source, wish, found, main)
         llm = base.with_drafter(drafter, costs_key=key)
         # auto may have become a head, which reads more than the text.
         looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
@@ -154,17 +152,21 @@ def load_many(
     return loaded
 
 
-def costs_key(target: Path, drafters: Sequence[Path], engine: str, loaded: Mapping[str, Any]) -> dict[str, Any]:
+def _costs_key(
+    target: Source, wish: drafting.Wish | None, guesses: Mapping[str, tuple[Source, Tokenizer]], main: _Opened
+) -> dict[str, Any]:
     """What measured costs depend on: the files and their dates, how they were loaded, the machine, the code that runs them."""
     code = Path(__file__).parent
     built = sorted(code.glob("_core*.so"))
     return {
-        "target": _identity(target),
-        "drafter_models": [_identity(path) for path in drafters],
-        "engine": engine,
-        "loaded": {name: str(value) for name, value in loaded.items()},
+        "target": _identity(target.path),
+        "drafter_models": [_identity(path) for path in [*(guess.path for guess, _ in guesses.values()), *_heads(wish)]],
+        "engine": main.engine,
+        "loaded": {name: str(value) for name, value in main.loaded.items()},
         "machine": [platform.node(), platform.machine(), os.cpu_count()],
         "version": [__version__, *(_identity(file) for file in built)],
+        "draft_vocab": wish.draft_vocab if wish else None,
+        "draft_quantize": wish.draft_quantize if wish else None,
     }
 
 

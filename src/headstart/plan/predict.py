@@ -14,12 +14,13 @@ import numpy as np
 
 from headstart.errors import OptionError
 from headstart.plan.yields import Sample, acceptance_rate
+from headstart.rows import FloatArray
 from headstart.schedule import RoundCosts, break_even
 from headstart.theory import walltime_improvement
 
-__all__ = ["RESAMPLES", "Candidate", "break_even_of", "choose", "plain_candidate", "predict"]
+__all__ = ["Candidate", "break_even_of", "choose", "plain_candidate", "predict", "speed_of"]
 
-RESAMPLES = 2000
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,16 @@ def plain_candidate(costs: RoundCosts) -> Candidate:
     )
 
 
+def speed_of(tokens: FloatArray, seconds: FloatArray, batch: int, seed: int) -> tuple[float, tuple[float, float]]:
+    """Tokens a second of `batch` sequences side by side, and a 95 % interval from drawing prompts with replacement.
+
+    `tokens` and `seconds` are by prompt, [prompts]."""
+    picks = np.random.default_rng(seed).integers(0, len(tokens), (_RESAMPLES, len(tokens)))
+    drawn = batch * tokens[picks].sum(axis=1) / seconds[picks].sum(axis=1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return batch * float(tokens.sum() / seconds.sum()), (float(low), float(high))
+
+
 def predict(
     drafter: str,
     samples: Sequence[Sample],
@@ -75,10 +86,7 @@ def predict(
     seconds_by_drafted[0] += costs.draft(1)  # where nothing was drafted, a guess was still looked for
     tokens = np.array([y.tokens for y in yields])
     seconds = np.array([float(y.rounds @ seconds_by_drafted) for y in yields])
-    speed = costs.batch * float(tokens.sum() / seconds.sum())
-    picks = np.random.default_rng(seed).integers(0, len(yields), (RESAMPLES, len(yields)))
-    drawn = costs.batch * tokens[picks].sum(axis=1) / seconds[picks].sum(axis=1)
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    speed, interval = speed_of(tokens, seconds, costs.batch, seed)
     alpha, plain_seconds = acceptance_rate(yields), costs.batch / plain.predicted_tokens_per_second
     closed = None if alpha is None else float(walltime_improvement(min(1.0, alpha), gamma, costs.cost_ratio))
     needed = break_even_of(gamma, float(seconds_by_drafted[gamma]) / plain_seconds)
@@ -88,7 +96,7 @@ def predict(
         tree=None,
         rule=rule,
         predicted_tokens_per_second=speed,
-        interval=(float(low), float(high)),
+        interval=interval,
         walltime_improvement=speed / plain.predicted_tokens_per_second,
         closed_form=closed,
         break_even=needed,

@@ -17,7 +17,7 @@ from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
 from headstart.generation import LLM
 from headstart.interfaces import Drafter
-from headstart.plan.predict import RESAMPLES, Candidate
+from headstart.plan.predict import Candidate, speed_of
 from headstart.plan.texts import Text
 from headstart.schedule import RoundCosts, RunningAcceptance, judged_children
 from headstart.shapes import Shape, best_tree
@@ -106,17 +106,14 @@ def predict_tree(
     share = 1.0 + sum(sample.other_seconds for sample in samples) / scored if scored > 0 else 1.0
     tokens = np.array([sample.tokens for sample in samples], dtype=np.float64)
     seconds = np.array([share * sum(costs.score(costs.batch * (1 + n)) for n in sample.nodes) for sample in samples])
-    picks = np.random.default_rng(seed).integers(0, len(samples), (RESAMPLES, len(samples)))
-    drawn = costs.batch * tokens[picks].sum(axis=1) / seconds[picks].sum(axis=1)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    speed = costs.batch * float(tokens.sum() / seconds.sum())
+    speed, interval = speed_of(tokens, seconds, costs.batch, seed)
     return Candidate(
         drafter=drafter,
         gamma=shape.depth,
         tree=str(shape),
         rule=rule,
         predicted_tokens_per_second=speed,
-        interval=(float(low), float(high)),
+        interval=interval,
         walltime_improvement=speed / plain.predicted_tokens_per_second,
         closed_form=None,  # the article's is for chains
         break_even=None,
