@@ -101,5 +101,6 @@ template <int C> inline I dot_byte(I acc, B w, Inputs a) {  // 2 · 255 · 127 d
 }
 #endif
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }  // into the second cache
 
 }  // namespace headstart::HEADSTART_ISA

@@ -96,5 +96,6 @@ template <int C> inline I dot_small(I acc, B w, const Inputs& a) {
 }
 template <int C> inline I dot_byte(I acc, B w, const Inputs& a) { return dot_small<C>(acc, w, a); }
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second cache
 
 }  // namespace headstart::HEADSTART_ISA

@@ -107,5 +107,6 @@ template <int C> inline I dot_small(I acc, B w, Inputs inputs) {
 }
 template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(acc, w, a); }
 inline void prefetch(const void*) {}
+inline void prefetch_far(const void*) {}
 
 }  // namespace headstart::HEADSTART_ISA
