@@ -9,9 +9,6 @@
 #include <cstring>
 
 #include "pack.h"
-#include <cstdio>
-#include <x86intrin.h>
-namespace headstart { thread_local int g_kind; thread_local uint64_t g_last; uint64_t g_busy[2][8], g_wait[2][8]; int g_passes; }
 
 namespace headstart {
 namespace {
@@ -69,11 +66,7 @@ void Model::Runner::run(std::vector<Piece> some, const std::vector<int>& feature
   width = static_cast<size_t>(m.num_logits(part));
   lay_out();
   prepare();
-  const uint64_t r0=__rdtsc(); pool.run([this](int thread) { g_kind=0; work(thread); }); g_busy[0][7]+=__rdtsc()-r0; g_passes++;
-  if (const char* e = std::getenv("HPROF"); e && g_passes == std::atoi(e)) {
-    const char* n[]={"embed","qkv","attend","o","gateup","down","head","total"};
-    for (int t=0;t<2;t++) for (int i=0;i<8;i++) std::fprintf(stderr,"%d %-7s busy %7.1f wait %7.1f us\n",t,n[i],g_busy[t][i]/double(g_passes)/2596.126,g_wait[t][i]/double(g_passes)/2596.126);
-    std::memset(g_busy,0,sizeof g_busy); std::memset(g_wait,0,sizeof g_wait); g_passes=0; }
+  pool.run([this](int thread) { work(thread); });
 }
 
 // Where every row of this pass stands, what it may see and whether its logits are wanted.
@@ -270,7 +263,6 @@ void Model::Runner::score_head(const Acts& acts, int first, int last) {
 // Tasks 0 … tasks − 1, `chunk` at a time: each thread its own contiguous part, so that memory is read in order, then what others have left.
 template <class Task, class Meanwhile>
 void Model::Runner::share(int thread, size_t stage, int tasks, int chunk, Task&& task, Meanwhile&& meanwhile) {
-  const uint64_t t0 = __rdtsc();
   const int threads = pool.size();
   Range* now = ranges.data() + stage % 3 * static_cast<size_t>(threads);
   ranges[(stage + 1) % 3 * static_cast<size_t>(threads) + static_cast<size_t>(thread)].taken.store(0, std::memory_order_relaxed);
@@ -288,9 +280,7 @@ void Model::Runner::share(int thread, size_t stage, int tasks, int chunk, Task&&
       seen = taken.load(std::memory_order_relaxed);
     }
   }
-  const uint64_t t1 = __rdtsc();
   pool.barrier(meanwhile);
-  if (thread < 2) { g_busy[thread][g_kind] += t1 - t0; g_wait[thread][g_kind] += __rdtsc() - t1; }
 }
 
 // What each thread does in a pass: the same stages in the same order.
@@ -346,21 +336,21 @@ void Model::Runner::work(int thread) {
   for (int layer = 0; layer < layers; layer++) {
     const Layer& l = w.layers[static_cast<size_t>(layer)];
     if (!fusion) open_rows(layer > 0, post_norm, l.attention_norm.data(), layer);
-    g_kind=1; stage_of(heads, heads / (threads * 4), [&](int first, int last) { project_heads(l, layer, entry, first, last); });
+    stage_of(heads, heads / (threads * 4), [&](int first, int last) { project_heads(l, layer, entry, first, last); });
     coming(l.o, first_of(l.o.num_tiles()));
-    g_kind=2; stage_of(attend_tasks, attend_tasks / (threads * 8), [&](int first, int last) {
+    stage_of(attend_tasks, attend_tasks / (threads * 8), [&](int first, int last) {
       for (int t = first; t < last; t++) {
         const int from = t % parts * part;
         attend(layer, blocks[static_cast<size_t>(t / parts / c.kv_heads)], t / parts % c.kv_heads, from, std::min(group, from + part), thread);
       }
     });
     if (alone) coming(l.gate, 2 * first_of(pairs));
-    g_kind=3; project(l.o, mixed);
+    project(l.o, mixed);
     if (!alone) coming(l.gate, 2 * first_of(pairs));
     open_rows(true, norm_of(l.post_attention_norm), l.feed_norm.data(), -1);
     coming(l.down, first_of(l.down.num_tiles()));
     // Two tiles at a time: 32 outputs of gate and up are 32 inputs of the next product, one group to quantise.
-    g_kind=4; stage_of(pairs, pairs / (threads * 8), [&](int first, int last) {
+    stage_of(pairs, pairs / (threads * 8), [&](int first, int last) {
       const size_t stride = static_cast<size_t>(c.ff);
       matmul_stage(k, l.gate, mine.normed, n, 2 * first, 2 * last, gated.x, stride);
       matmul_stage(k, l.up, mine.normed, n, 2 * first, 2 * last, up, stride);
@@ -372,7 +362,7 @@ void Model::Runner::work(int thread) {
     });
     post_norm = norm_of(l.post_feed_norm);
     if (alone && layer + 1 < layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
-    g_kind=5; project(l.down, gated);
+    project(l.down, gated);
     if (!alone && layer + 1 < layers) coming(w.layers[static_cast<size_t>(layer) + 1].q, first_of(heads) * c.head_dim / kTile);
   }
   open_rows(true, post_norm, norm_of(w.norm), fusion ? c.layers : -1);
@@ -383,7 +373,7 @@ void Model::Runner::work(int thread) {
   if (!all && (alone || thread == 0)) for (size_t i = 0; i < wanted.size(); i++) copy_row(mine.normed, wanted[i].row, mine.wanted, static_cast<int>(i));
   if (!all && !alone) pool.barrier();
   const int tiles = extent->tiles.empty() ? w.head.num_tiles() : static_cast<int>(extent->tiles.size());
-  g_kind=6; stage_of(tiles, std::min(64, tiles / (threads * 6)), [&](int first, int last) { score_head(all ? mine.normed : mine.wanted, first, last); });
+  stage_of(tiles, std::min(64, tiles / (threads * 6)), [&](int first, int last) { score_head(all ? mine.normed : mine.wanted, first, last); });
 }
 
 }  // namespace headstart
