@@ -89,6 +89,7 @@ std::shared_ptr<SharedCache> fork(const SharedCache& cache) {
 struct Answer {
   std::shared_ptr<SharedCache> cache;
   nb::object logits, features;
+  std::vector<int64_t> best;
 };
 
 nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::handle feature_layers, int depth, nb::handle tiles) {
@@ -103,8 +104,8 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
   for (nb::handle item : nb::iter(asks)) {
     const nb::tuple ask = nb::cast<nb::tuple>(item);
     if (ask.size() != 4) throw std::invalid_argument("an ask is (cache, tokens, parents, num_logits)");
-    Answer answer{nb::cast<std::shared_ptr<SharedCache>>(ask[0]), nb::none(), nb::none()};
-    Ask pass{answer.cache->cache.get(), integers(ask[1], "tokens"), {}, nb::cast<int>(ask[3]), nullptr, nullptr};
+    Answer answer{nb::cast<std::shared_ptr<SharedCache>>(ask[0]), nb::none(), nb::none(), {}};
+    Ask pass{answer.cache->cache.get(), integers(ask[1], "tokens"), {}, nb::cast<int>(ask[3]), nullptr, nullptr, nullptr};
     const size_t tokens = pass.tokens.size();
     if (!ask[2].is_none()) {
       pass.parents = integers(ask[2], "parents");
@@ -112,6 +113,8 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
     }
     if (pass.num_logits < 0 || size_t(pass.num_logits) > tokens) throw std::invalid_argument("`num_logits` must be between 0 and the number of tokens");
     answer.logits = new_array({size_t(pass.num_logits), width}, pass.logits);
+    answer.best.resize(size_t(pass.num_logits));
+    pass.best = answer.best.data();  // stays where it is when the answer moves
     if (!layers.empty()) answer.features = new_array({layers.size(), tokens, size_t(config.hidden)}, pass.features);
     passes.push_back(std::move(pass));
     answers.push_back(std::move(answer));
@@ -122,7 +125,7 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
     shared->model->score(passes, layers, extent);
   }
   nb::list out;
-  for (const Answer& answer : answers) out.append(nb::make_tuple(answer.logits, answer.features));
+  for (const Answer& answer : answers) out.append(nb::make_tuple(answer.logits, answer.features, answer.best));
   return out;
 }
 
@@ -161,7 +164,8 @@ void bind_model(nb::module_& m) {
                   "`quantize`: Q8_0 or Q4_0, which matrices of more bits a weight become.")
       .def("open", &open_cache, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(), nb::arg("layers") = 0, nb::arg("tiles") = nb::make_tuple(),
-           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab] and features [layers, tokens, hidden] or None.\n"
+           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab], features [layers, tokens, hidden] or None,\n"
+           "and a list of the place of each row's largest logit: the first of equals, the first NaN where there is one.\n"
            "`layers`: stop after so many (0: all), norm and score; such tokens must be rewound before more layers score.\n"
            "`tiles`: logits of these groups of sixteen tokens only, side by side (none: all).")
       .def("embeddings", &vocabulary_rows<&Model::embeddings>, nb::arg("tokens"), "What a pass starts from, float32 [tokens, hidden].")

@@ -94,7 +94,7 @@ void Model::Runner::lay_out() {
       longest = std::max(longest, row.chain + row.num_tail);
       if ((i - piece.first) % together == 0) blocks.push_back({num_rows(), 0});
       blocks.back().rows++;
-      if (i >= silent) wanted.push_back({num_rows(), ask.logits + static_cast<size_t>(i - silent) * width});
+      if (i >= silent) wanted.push_back({num_rows(), ask.logits + static_cast<size_t>(i - silent) * width, ask.best ? ask.best + (i - silent) : nullptr});
       rows.push_back(row);
     }
   }
@@ -118,6 +118,7 @@ void Model::Runner::prepare() {
   const size_t group = static_cast<size_t>(c.heads / c.kv_heads);
   scratch_per_thread = std::max<size_t>(kBlockQueries, group) * static_cast<size_t>(longest + 2 * kTile + c.head_dim);
   scratch = scratch_buffer.get(threads * scratch_per_thread);
+  leads.assign(threads * wanted.size(), Lead());
   for (Range& range : ranges) range.taken.store(0, std::memory_order_relaxed);
   if (w.fusion) gather_states();
 }
@@ -260,6 +261,26 @@ void Model::Runner::score_head(const Acts& acts, int first, int last) {
   }
 }
 
+// The largest of the logits that tiles first … last − 1 have just become, while they are warm.
+void Model::Runner::look_over(int first, int last, Lead* mine) const {
+  const int from = first * kTile, n = std::min(static_cast<int>(width), last * kTile) - from;
+  for (size_t i = 0; i < wanted.size(); i++) {
+    if (!wanted[i].best) continue;
+    const float* x = wanted[i].out + from;
+    const int place = k.argmax(x, n);
+    if (const Lead lead{from + place, x[place]}; lead.beats(mine[i])) mine[i] = lead;
+  }
+}
+
+void Model::Runner::settle_best() {
+  for (size_t i = 0; i < wanted.size(); i++) {
+    Lead lead;
+    for (size_t at = i; at < leads.size(); at += wanted.size())
+      if (leads[at].beats(lead)) lead = leads[at];
+    if (wanted[i].best) *wanted[i].best = lead.place;
+  }
+}
+
 // Tasks 0 … tasks − 1, `chunk` at a time: each thread its own contiguous part, so that memory is read in order, then what others have left.
 template <class Task, class Meanwhile>
 void Model::Runner::share(int thread, size_t stage, int tasks, int chunk, Task&& task, Meanwhile&& meanwhile) {
@@ -373,7 +394,11 @@ void Model::Runner::work(int thread) {
   if (!all && (alone || thread == 0)) for (size_t i = 0; i < wanted.size(); i++) copy_row(mine.normed, wanted[i].row, mine.wanted, static_cast<int>(i));
   if (!all && !alone) pool.barrier();
   const int tiles = extent->tiles.empty() ? w.head.num_tiles() : static_cast<int>(extent->tiles.size());
-  stage_of(tiles, std::min(64, tiles / (threads * 6)), [&](int first, int last) { score_head(all ? mine.normed : mine.wanted, first, last); });
+  stage_of(tiles, std::min(64, tiles / (threads * 6)), [&](int first, int last) {
+    score_head(all ? mine.normed : mine.wanted, first, last);
+    look_over(first, last, leads.data() + static_cast<size_t>(thread) * wanted.size());
+  });
+  if (thread == 0) settle_best();
 }
 
 }  // namespace headstart

@@ -109,6 +109,18 @@ struct Model::Runner {
     std::atomic<uint64_t> taken{0};  // low half: from the front; high half: from the back
   };
 
+  // A row's largest logit among those one thread computed.
+  struct Lead {
+    int64_t place = -1;
+    float value = 0.0f;
+    bool beats(const Lead& other) const {
+      const bool nan = value != value, other_nan = other.value != other.value;
+      if (place < 0 || other.place < 0) return place >= 0;
+      if (nan != other_nan) return nan;
+      return value > other.value || (!(value < other.value) && place < other.place);
+    }
+  };
+
   void lay_out();
   void prepare();
   void work(int thread);
@@ -123,6 +135,8 @@ struct Model::Runner {
   void open_row(const Residual& mine, bool added, const float* post_norm, const float* norm, int row, int feature);
   void save_feature(int row, int feature, const float* values);
   void score_head(const Acts& wanted, int first, int last);
+  void look_over(int first, int last, Lead* mine) const;
+  void settle_best();
   int heads_per_part() const;
   template <class Task, class Meanwhile>
   void share(int thread, size_t stage, int tasks, int chunk, Task&& task, Meanwhile&& meanwhile);
@@ -137,8 +151,9 @@ struct Model::Runner {
   std::vector<PassRow> rows;
   std::vector<int32_t> tails;
   std::vector<Block> blocks;
-  struct Wanted { int row; float* out; };
+  struct Wanted { int row; float* out; int64_t* best; };
   std::vector<Wanted> wanted;  // rows whose logits are wanted, and where they go
+  std::vector<Lead> leads;  // [threads, wanted]
   const std::vector<int>* feature_layers = nullptr;
   const Extent* extent = nullptr;
   size_t width = 0;  // numbers of a row of logits

@@ -248,3 +248,26 @@ def test_softmax_helpers() -> None:
     assert np.exp(log_softmax(logits[0, 0])) == pytest.approx(softmax(logits[0, 0]))
     with pytest.raises(OptionError, match="`temperature`"):
         softmax([0.0], temperature=-1)
+
+
+@settings(max_examples=500, deadline=None)
+@given(case=cases(), data=st.data())
+def test_knowing_the_largest_logit_changes_no_row(case, data) -> None:
+    """Whatever the options, padding, holes and broken rows: the same row, or the same error."""
+    logits, sampling, history, num_prompt = case
+    vocab = len(logits)
+    padded = np.array([*logits, *data.draw(st.lists(LOGIT, max_size=2), label="padding")])
+    for place in data.draw(st.lists(st.integers(0, len(padded) - 1), max_size=2), label="broken"):
+        padded[place] = data.draw(st.sampled_from([math.nan, math.inf, -math.inf]), label="value")
+    holes = data.draw(st.sets(st.integers(0, vocab - 1), max_size=2), label="holes")
+    ends = data.draw(st.sets(st.integers(0, vocab - 1), max_size=2), label="ends")
+    processor = SamplingProcessor(sampling, num_prompt=num_prompt, vocab_size=vocab, end_ids=ends, holes=holes)
+
+    def outcome(**known):
+        try:
+            row = processor.row(history, padded, **known)
+        except RowError as error:
+            return str(error)
+        return row.vocab_size, row.to_array().tolist()
+
+    assert outcome(best=int(padded.argmax())) == outcome()

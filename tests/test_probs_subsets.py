@@ -41,6 +41,8 @@ def test_a_subset_is_the_whole_with_the_rest_at_minus_infinity(case, data) -> No
                 processor.row(history, some, ids)
             continue
         row = processor.row(history, some, ids)
+        known = processor.row(history, some, ids, best=int(some.argmax()))
+        np.testing.assert_array_equal(known.to_array(), row.to_array())
         assert row.vocab_size == vocab
         assert row.ids is None or (set(row.ids.tolist()) <= inside and np.all(np.diff(row.ids) > 0))
         np.testing.assert_allclose(row.to_array(), want.to_array(), atol=1e-12)

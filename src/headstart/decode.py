@@ -8,10 +8,10 @@ pass fails or an iterator is abandoned. It works on token ids: text, chat and st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
+from headstart.drafts import NOTHING
 from headstart.errors import InputError, ModelError, OptionError, RowError
 from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, FeatureDrafter, Model, Rule, Schedule, Scores, TreeDrafter
 from headstart.probs import SamplingProcessor
@@ -194,7 +194,7 @@ class Decoder:
 
     def _drafts(self, live: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
         """What the drafter proposes: chains, and trees where they are asked for. Raises ModelError for drafts it may not make."""
-        drafts = [Draft()] * len(live)
+        drafts = [NOTHING] * len(live)
         shapes = {i: shape for i, request in enumerate(live) if (shape := self._shape(request, budgets[i])) is not None}
         chains = [i for i, one in enumerate(live) if i not in shapes and one.tree is None and _drafts_in(one, budgets[i])]
         if chains:
@@ -258,7 +258,7 @@ class Decoder:
 
     def _judge(self, request: Request, draft: Draft, scored: Scores) -> list[int]:
         """Decide one draft, cut at the first stop and record the round. Returns the node each emitted token was drawn at."""
-        rows = TargetRows(request.tokens, request.processor, draft, scored.logits)
+        rows = TargetRows(request.tokens, request.processor, draft, scored)
         decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
         path = [0, *draft.path(decision.node)]
         fault = rows.fault(path)
@@ -319,16 +319,20 @@ class _Clock:
         return Seconds(**self.parts)
 
 
-@contextmanager
-def _timed(requests: Sequence[Request], part: str) -> Iterator[None]:
-    before = [request.clock.claimed for request in requests]
-    start = perf_counter()
-    try:
-        yield
-    finally:
-        spent = perf_counter() - start
-        for request, claimed in zip(requests, before, strict=True):
-            request.clock.add(part, max(0.0, spent - (request.clock.claimed - claimed)))
+class _timed:  # noqa: N801  (read as a verb; a class, as a generator would cost more than most parts of a round)
+    __slots__ = ("_before", "_part", "_requests", "_start")
+
+    def __init__(self, requests: Sequence[Request], part: str) -> None:
+        self._requests, self._part = requests, part
+
+    def __enter__(self) -> None:
+        self._before = [request.clock.claimed for request in self._requests]
+        self._start = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = perf_counter() - self._start
+        for request, claimed in zip(self._requests, self._before, strict=True):
+            request.clock.add(self._part, max(0.0, spent - (request.clock.claimed - claimed)))
 
 
 def _drafts_in(request: Request, budget: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headstart.errors import OptionError
 from headstart.rows import Row, as_rows
 
-__all__ = ["Draft"]
+__all__ = ["NOTHING", "Draft"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,3 +137,6 @@ class Draft:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+NOTHING = Draft()  # no draft at all

@@ -76,6 +76,13 @@ class Scores:
     logits: FloatArray  # [num_logits, vocab], natural log units up to a constant per row; −inf is allowed
     ids: IntArray | None = None  # [columns] the tokens the columns are of, increasing; None: all of the vocabulary
     features: FloatArray | None = None  # [tokens, feature_layers · hidden] float32, of every token asked; None: not asked for
+    # [num_logits] the column of each row's largest logit: the first of equals, or the first NaN; None: not looked for
+    best: Sequence[int] | None = None
+
+    def row(self, place: int, processor: Processor, history: Sequence[int]) -> Row:
+        """What `processor` makes of one row of the logits. Raises RowError."""
+        known = {} if self.best is None else {"best": self.best[place]}
+        return processor.row(history, self.logits[place], self.ids, **known)
 
 
 class Model(Protocol):
@@ -108,10 +115,11 @@ class Processor(Protocol):
 
     vocab_size: int  # tokens its rows are over; drafts must be over as many
 
-    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None) -> Row:
+    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None, *, best: int | None = None) -> Row:
         """The row after `history` (prompt + output so far). `logits` is not changed. Raises RowError.
 
-        `logits` is [vocab], or [n] for the n tokens `ids` alone (increasing): others are then as if at −inf."""
+        `logits` is [vocab], or [n] for the n tokens `ids` alone (increasing): others are then as if at −inf. `best` is the place
+        of the largest where somebody has found it, as `Scores.best`: it only saves time."""
 
     def law(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after bias, bans and penalties, before temperature and truncation: what greedy children are chosen by."""

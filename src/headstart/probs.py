@@ -100,19 +100,17 @@ def biased_logits(
 
     `history` is prompt + output before this token, its first `num_prompt` tokens being the prompt. Comes back as a new
     array, or as `logits` itself where no option touches it."""
-    s = sampling
-    short = len(history) - num_prompt < s.min_tokens
-    banned = [*s.ban, *(end_ids if short else ())]
-    penalised = _penalises(s)
-    if not (s.logit_bias or banned or penalised):
+    s, num_output = sampling, len(history) - num_prompt
+    if not _touches(s, num_output, end_ids):
         return logits
+    banned = [*s.ban, *(end_ids if num_output < s.min_tokens else ())]
     out = logits.copy()
     vocab = out.size
     for token, bias in s.logit_bias.items():
         out[_inside(token, vocab, "logit_bias")] += bias
     for token in banned:
         out[_inside(token, vocab, "ban")] = -np.inf
-    if penalised:
+    if _penalises(s):
         _penalise(out, s, np.asarray(history, dtype=np.int64), num_prompt)
     return out
 
@@ -124,12 +122,15 @@ def process(
     *,
     num_prompt: int = 0,
     end_ids: Collection[int] = (),
+    best: int | None = None,
 ) -> Row:
     """The row that is sampled from. A pure function of (history, logits); `logits` is not changed.
 
+    `best` is the place of the largest logit where it is known (of the first NaN, where there is one): it only saves time.
     Raises RowError for NaN or +inf logits and where no token is left."""
-    values = biased_logits(_floats(logits), sampling, history, num_prompt=num_prompt, end_ids=end_ids)
-    best = _best(values)
+    given = _floats(logits)
+    values = biased_logits(given, sampling, history, num_prompt=num_prompt, end_ids=end_ids)
+    best = _best(values, best if values is given else None)
     if sampling.temperature == 0:
         return Row.point(best, values.size)
     row = _softmax_row(values, float(values[best]), sampling.temperature)
@@ -157,7 +158,8 @@ class SamplingProcessor:
                 _inside(token, vocab_size, name)
         self.sampling, self.num_prompt, self.vocab_size = sampling, num_prompt, vocab_size
         self.end_ids = frozenset(token for token in end_ids if token < vocab_size)
-        self._holes = np.array(sorted(token for token in holes if token < vocab_size), dtype=np.int64)
+        self._dead = frozenset(token for token in holes if token < vocab_size)
+        self._holes = np.array(sorted(self._dead), dtype=np.int64)
         self._subset: _Subset | None = None  # the last one used
 
     def fitted(self, logits: FloatArray) -> FloatArray:
@@ -170,11 +172,16 @@ class SamplingProcessor:
         out[self._holes] = -np.inf
         return out
 
-    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None) -> Row:
+    def row(self, history: Sequence[int], logits: FloatArray, ids: IntArray | None = None, *, best: int | None = None) -> Row:
         """See `process`. Where `ids` are given, `logits` is of those tokens alone and the others are as if at −inf."""
         if ids is not None:
-            return self._row_of(history, logits, ids)
-        return process(self.fitted(logits), self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
+            return self._row_of(history, logits, ids, best)
+        s, end_ids = self.sampling, self.end_ids
+        if best is not None and (best >= self.vocab_size or best in self._dead):
+            best = None
+        if best is not None and s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, end_ids):
+            return Row.point(_usable(logits, best), self.vocab_size)  # without a look at the others, or a copy of padded ones
+        return process(self.fitted(logits), s, history, num_prompt=self.num_prompt, end_ids=end_ids, best=best)
 
     def law(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after bias, bans and penalties, before temperature and truncation."""
@@ -182,14 +189,16 @@ class SamplingProcessor:
         values = biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
         return _softmax_row(values, float(values[_best(values)]), 1.0)
 
-    def _row_of(self, history: Sequence[int], logits: FloatArray, ids: IntArray) -> Row:
+    def _row_of(self, history: Sequence[int], logits: FloatArray, ids: IntArray, best: int | None) -> Row:
         """`process` in the places of `ids`: a cut vocabulary never costs the time of the whole one."""
         if self._subset is None or self._subset.given is not ids:
             self._subset = _Subset(ids, self.vocab_size, self.sampling, self.end_ids, self._holes)
         subset, s = self._subset, self.sampling
         penalised = _penalises(s)
         places = subset.places(history).tolist() if penalised else history
-        row = process(subset.fitted(logits), subset.sampling, places, num_prompt=self.num_prompt, end_ids=subset.ends.tolist())
+        fitted, end_ids = subset.fitted(logits), subset.ends.tolist()
+        known = best if best is not None and subset.holds(best) else None
+        row = process(fitted, subset.sampling, places, num_prompt=self.num_prompt, end_ids=end_ids, best=known)
         return subset.back(row)
 
     def logprobs(self, history: Sequence[int], logits: FloatArray) -> FloatArray:
@@ -218,6 +227,10 @@ class _Subset:
         found = np.searchsorted(self._ids, wanted)
         there = self._ids[np.minimum(found, self._ids.size - 1)] == wanted
         return np.where(there, found, self._ids.size)
+
+    def holds(self, place: int) -> bool:
+        """Whether a place is a token that may be emitted."""
+        return place < self._ids.size and place not in self._dead
 
     def fitted(self, logits: FloatArray) -> FloatArray:
         """[n + 1] logits by place."""
@@ -278,9 +291,19 @@ def _penalise(out: FloatArray, s: Sampling, history: IntArray, num_prompt: int) 
         out[emitted] -= (s.presence_penalty + s.frequency_penalty * counts).astype(out.dtype)
 
 
-def _best(logits: FloatArray) -> int:
-    """The first largest logit. `argmax` stops at the first NaN, so one look at its value tells every kind of bad row."""
-    best = int(np.argmax(logits))
+def _touches(s: Sampling, num_output: int, end_ids: Collection[int]) -> bool:
+    """Whether bias, bans, minimum length or penalties change a row after so many tokens of output."""
+    return bool(s.logit_bias or s.ban or (end_ids and num_output < s.min_tokens) or _penalises(s))
+
+
+def _best(logits: FloatArray, best: int | None = None) -> int:
+    """The first largest logit, which may be known. `argmax` stops at the first NaN, so one look at its value tells every kind
+    of bad row."""
+    return _usable(logits, int(np.argmax(logits)) if best is None else best)
+
+
+def _usable(logits: FloatArray, best: int) -> int:
+    """`best` again. Raises RowError where what is largest there is nothing to draw from."""
     top = float(logits[best])
     if math.isnan(top):
         raise RowError(f"the logit of token {best} is NaN")

@@ -11,7 +11,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from headstart.errors import RowError
-from headstart.interfaces import Processor
+from headstart.interfaces import Processor, Scores
 from headstart.probs import SamplingProcessor, overlap
 from headstart.records import Draft, TokenLogprobs
 from headstart.rows import FloatArray, Row
@@ -32,8 +32,8 @@ class TargetRows(Sequence[Row]):
     A row nothing can be drawn from is a fault only if its node is really visited, which is known after deciding. Until then a
     stand-in takes its place; it cannot change the law anywhere else."""
 
-    def __init__(self, text: Sequence[int], processor: Processor, draft: Draft, logits: FloatArray) -> None:
-        self._text, self._processor, self._draft, self._logits = text, processor, draft, logits
+    def __init__(self, text: Sequence[int], processor: Processor, draft: Draft, scores: Scores) -> None:
+        self._text, self._processor, self._draft, self._scores = text, processor, draft, scores
         self._rows: dict[int, Row] = {}
         self._faults: dict[int, RowError] = {}
 
@@ -54,7 +54,7 @@ class TargetRows(Sequence[Row]):
 
     def _made(self, node: int) -> Row:
         try:
-            return self._processor.row([*self._text, *self._draft.path_tokens(node)], self._logits[node])
+            return self._scores.row(node, self._processor, [*self._text, *self._draft.path_tokens(node)])
         except RowError as error:
             self._faults[node] = error
             children = self._draft.children(node)

@@ -73,6 +73,40 @@ def test_rows_are_the_callers_own(loaded: Loaded) -> None:
     assert first.flags.c_contiguous
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_largest_logit_is_named(loaded: Loaded, threads: int) -> None:
+    """Of every row asked for: a few or many a pass, several sequences, parts of the vocabulary, trees, none at all."""
+    model = loaded("llama", "Q8_0", threads=threads)
+    part = model.part(ids=[3, 40, 41, VOCAB - 1])
+    for tokens, wanted in (([5], 1), ([1, 2, 3], 0), (list(range(40)), 40), ([7, 8, 9, 10], 2)):
+        for scorer in (model, part):
+            for scored in scorer.score([Ask(cache=model.open(), tokens=tokens[::step], num_logits=None) for step in (1, -1)]):
+                assert scored.best == scored.logits.argmax(axis=1).tolist()
+            (scored,) = scorer.score([Ask(cache=model.open(), tokens=tokens, num_logits=wanted)])
+            assert scored.best == scored.logits.argmax(axis=1).tolist()
+            assert len(scored.best) == wanted
+    (scored,) = model.score([Ask(cache=model.open(), tokens=[1, 2, 3], parents=[-1, 0, 0])])
+    assert scored.best == scored.logits.argmax(axis=1).tolist()
+
+
+def test_of_equal_logits_the_first_is_named_and_a_nan_before_any(tmp_path: Path) -> None:
+    """Rows of zeros; and a head with rows that are not numbers, at several places."""
+    random = write(tmp_path / "one.gguf", shape_of("llama", tied=False), "F32")
+    for marks in ((), (VOCAB - 1,), (70, 20), (0,)):
+        path = tmp_path / "changed.gguf"
+        path.write_bytes(random.path.read_bytes())
+        for tensor in gguf.GGUFReader(path, "r+").tensors:
+            if tensor.name == "output.weight":
+                tensor.data[:] = 0
+                for mark in marks:
+                    tensor.data[mark] = np.nan
+        for threads in (1, 2, 5):
+            model = NativeModel.load(path, threads=threads)
+            (scored,) = model.score([Ask(cache=model.open(), tokens=[1, 2])])
+            assert scored.best == [min(marks, default=0)] * 2
+            assert scored.best == scored.logits.argmax(axis=1).tolist()
+
+
 def test_caches_keep_their_model_alive(written: Written) -> None:
     """A core cache whose model has no other user still rewinds, forks and goes."""
     cache = NativeModel.load(written("llama").path).open().core

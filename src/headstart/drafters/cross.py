@@ -96,7 +96,7 @@ class CrossDrafter:
             for state, text, budget in zip(states, texts, budgets, strict=True)
         ]
 
-        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[tuple[FloatArray, IntArray | None]]:
+        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[Scores]:
             feeds = []
             for i in active:
                 drafted = [self._drafter_token[token] for token in drafts[i].tokens]
@@ -129,11 +129,11 @@ class CrossDrafter:
         del state.held[same:]
         state.agreed = min(same, state.text.num_closed)
 
-    def _common(self, scored: Scores) -> tuple[FloatArray, IntArray]:
-        """The last row's logits of shared tokens, and which tokens of the target these are."""
+    def _common(self, scored: Scores) -> Scores:
+        """The last row, of shared tokens under their ids of the target."""
         if scored.ids is not self._shared.given:
             self._shared = _Shared(scored.ids, self._bridge.drafter_ids, self._bridge.target_ids)
-        return scored.logits[-1][self._shared.columns], self._shared.target_ids
+        return Scores(logits=scored.logits[-1:, self._shared.columns], ids=self._shared.target_ids)
 
 
 class _Shared:

@@ -15,7 +15,7 @@ from headstart.drafters.growth import Growth, source
 from headstart.drafters.rollout import extend, roll_out
 from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
-from headstart.rows import FloatArray, IntArray
+from headstart.rows import FloatArray
 from headstart.shapes import Shape
 
 __all__ = ["ModelDrafter"]
@@ -56,10 +56,9 @@ class ModelDrafter:
         # The last drafted token is never fed back, so a draft of n needs room for n − 1 of its tokens.
         rooms = [min(b, limit - len(c.tokens) + 1) for b, c in zip(budgets, contexts, strict=True)]
 
-        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[tuple[FloatArray, IntArray | None]]:
+        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[Scores]:
             feeds = [[*contexts[i].tokens, *drafts[i].tokens][len(states[i].held) :] for i in active]
-            scores = extend(self._model, [states[i] for i in active], feeds, num_logits=1)
-            return [(scored.logits[-1], scored.ids) for scored in scores]
+            return extend(self._model, [states[i] for i in active], feeds, num_logits=1)
 
         return roll_out(contexts, rooms, draws, last_rows)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from headstart.interfaces import Context, Draws
+from headstart.drafts import NOTHING
 from headstart.records import Draft
 from headstart.rows import FloatArray
 
@@ -26,7 +27,7 @@ class NoDrafter:
         self, states: Sequence[None], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
     ) -> list[Draft]:
         """Empty drafts."""
-        return [Draft() for _ in contexts]
+        return [NOTHING] * len(contexts)
 
     def commit(self, state: None, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Nothing to do."""

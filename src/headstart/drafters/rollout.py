@@ -12,13 +12,11 @@ from typing import Protocol
 from headstart.errors import RowError
 from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
-from headstart.rows import FloatArray, IntArray
 
 __all__ = ["Holding", "LastRows", "extend", "roll_out"]
 
-# (which sequences, the drafts of all) → for each of those the logits after its text and draft, and the target's tokens they
-# are of (None: all).
-LastRows = Callable[[Sequence[int], Sequence[Draft]], Sequence[tuple[FloatArray, IntArray | None]]]
+# (which sequences, the drafts of all) → for each of those, scores whose last row comes after its text and draft.
+LastRows = Callable[[Sequence[int], Sequence[Draft]], Sequence[Scores]]
 
 
 class Holding(Protocol):
@@ -50,10 +48,10 @@ def roll_out(
     active = [i for i, room in enumerate(rooms) if room > 0]
     while active:
         still = []
-        for i, (logits, ids) in zip(active, last_rows(active, drafts), strict=True):
+        for i, scored in zip(active, last_rows(active, drafts), strict=True):
             history = [*contexts[i].tokens, *drafts[i].tokens]
             try:
-                row = contexts[i].processor.row(history, logits, ids)
+                row = scored.row(-1, contexts[i].processor, history)
             except RowError:
                 continue  # the draft ends before this row, whatever would have been drawn from it
             drafts[i] = drafts[i].then(row, draws[i].draw(row, len(history)))

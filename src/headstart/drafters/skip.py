@@ -11,9 +11,9 @@ from typing import final
 
 from headstart.drafters.rollout import roll_out
 from headstart.errors import ModelError
-from headstart.interfaces import Ask, Cache, Context, Draws, Model
+from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
-from headstart.rows import FloatArray, IntArray
+from headstart.rows import FloatArray
 
 __all__ = ["SkipDrafter"]
 
@@ -37,12 +37,12 @@ class SkipDrafter:
         caches = [_cache(context) for context in contexts]
         before = [cache.length for cache in caches]
 
-        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[tuple[FloatArray, IntArray | None]]:
+        def last_rows(active: Sequence[int], drafts: Sequence[Draft]) -> list[Scores]:
             asks = []
             for i in active:
                 text = [*contexts[i].tokens, *drafts[i].tokens]
                 asks.append(Ask(cache=caches[i], tokens=text[caches[i].length :], num_logits=1))
-            return [(scored.logits[-1], scored.ids) for scored in self._part.score(asks)]
+            return self._part.score(asks)
 
         try:
             return roll_out(contexts, budgets, draws, last_rows)

@@ -173,8 +173,8 @@ class NativeModel:
         for cache, layout in zip(caches, layouts, strict=True):
             cache.tail = Tail.of(layout)
         return [
-            Scores(logits=logits, ids=ids, features=wanted_features(ask, layers, features))
-            for ask, (logits, features) in zip(asks, answers, strict=True)
+            Scores(logits=logits, ids=ids, features=wanted_features(ask, layers, features), best=best)
+            for ask, (logits, features, best) in zip(asks, answers, strict=True)
         ]
 
     def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:
