@@ -115,7 +115,7 @@ nb::list score(const std::shared_ptr<SharedModel>& shared, nb::handle asks, nb::
     answer.logits = new_array({size_t(pass.num_logits), width}, pass.logits);
     answer.best.resize(size_t(pass.num_logits));
     pass.best = answer.best.data();  // stays where it is when the answer moves
-    if (!layers.empty()) answer.features = new_array({layers.size(), tokens, size_t(config.hidden)}, pass.features);
+    if (!layers.empty()) answer.features = new_array({tokens, layers.size(), size_t(config.hidden)}, pass.features);
     passes.push_back(std::move(pass));
     answers.push_back(std::move(answer));
   }
@@ -164,7 +164,7 @@ void bind_model(nb::module_& m) {
                   "`quantize`: Q8_0 or Q4_0, which matrices of more bits a weight become.")
       .def("open", &open_cache, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("feature_layers") = nb::make_tuple(), nb::arg("layers") = 0, nb::arg("tiles") = nb::make_tuple(),
-           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab], features [layers, tokens, hidden] or None,\n"
+           "For each ask (cache, tokens, parents or None, num_logits): logits [num_logits, vocab], features [tokens, layers, hidden] or None,\n"
            "and a list of the place of each row's largest logit: the first of equals, the first NaN where there is one.\n"
            "`layers`: stop after so many (0: all), norm and score; such tokens must be rewound before more layers score.\n"
            "`tiles`: logits of these groups of sixteen tokens only, side by side (none: all).")

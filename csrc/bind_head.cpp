@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <mutex>
@@ -62,6 +63,7 @@ struct Answer {
   std::shared_ptr<SharedCache> cache;
   States hidden;
   nb::object outputs, logits;
+  std::vector<int64_t> best;
 };
 
 nb::list score(const Head& head, nb::handle asks, bool from_target) {
@@ -73,7 +75,7 @@ nb::list score(const Head& head, nb::handle asks, bool from_target) {
   for (nb::handle item : nb::iter(asks)) {
     const nb::tuple ask = nb::cast<nb::tuple>(item);
     if (ask.size() != 6) throw std::invalid_argument("an ask is (cache, tokens, hidden, parents, grows, num_logits)");
-    Answer answer{nb::cast<std::shared_ptr<SharedCache>>(ask[0]), nb::cast<States>(ask[2]), nb::none(), nb::none()};
+    Answer answer{nb::cast<std::shared_ptr<SharedCache>>(ask[0]), nb::cast<States>(ask[2]), nb::none(), nb::none(), {}};
     Ask pass;
     pass.cache = answer.cache->cache.get();
     pass.tokens = integers(ask[1], "tokens");
@@ -88,6 +90,8 @@ nb::list score(const Head& head, nb::handle asks, bool from_target) {
     if (pass.num_logits < 0 || size_t(pass.num_logits) > tokens) throw std::invalid_argument("`num_logits` must be between 0 and the number of tokens");
     answer.outputs = new_array({tokens, hidden}, pass.features);
     answer.logits = new_array({size_t(pass.num_logits), row}, pass.logits);
+    answer.best.resize(size_t(pass.num_logits));
+    pass.best = answer.best.data();  // stays where it is when the answer moves
     passes.push_back(std::move(pass));
     answers.push_back(std::move(answer));
   }
@@ -97,7 +101,7 @@ nb::list score(const Head& head, nb::handle asks, bool from_target) {
     model.score(passes, {1}, extent);
   }
   nb::list out;
-  for (const Answer& answer : answers) out.append(nb::make_tuple(answer.outputs, answer.logits));
+  for (const Answer& answer : answers) out.append(nb::make_tuple(answer.outputs, answer.logits, answer.best));
   return out;
 }
 
@@ -111,8 +115,8 @@ void bind_head(nb::module_& m) {
                   "used then. `ids`: the target's id of each token that is drafted. Raises FileError for a head that cannot be run.")
       .def("open", [](const Head& head) { return open_cache(head.shared); }, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("from_target") = false,
-           "For each ask (cache, tokens, hidden, parents or None, grows, num_logits): what the layer puts out [tokens, hidden], and logits\n"
-           "[num_logits, ids]. `hidden` [tokens, width] are earlier outputs, or with `from_target` hidden states of the target. Tokens that a\n"
+           "For each ask (cache, tokens, hidden, parents or None, grows, num_logits): what the layer puts out [tokens, hidden], logits\n"
+           "[num_logits, ids], and a list of the place of each row's largest. `hidden` [tokens, width] are earlier outputs, or with `from_target` hidden states of the target. Tokens that a\n"
            "tree `grows` by name their parents among all its tokens since it was begun.")
       .def_prop_ro("weight_bytes", [](const Head& head) { return head.shared->model->weight_bytes(); }, "Memory held for weights.")
       .def_prop_ro("bytes_per_pass", [](const Head& head) { return head.shared->model->bytes_per_pass(); }, "Weights of one pass, `fc` included.");

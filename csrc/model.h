@@ -61,7 +61,7 @@ struct Ask {
   int num_logits = 0;            // for the last so many tokens
   float* logits = nullptr;       // [num_logits, vocab], or of the tokens of the tiles asked for
   int64_t* best = nullptr;       // [num_logits] the place of each row's largest logit, the first of equals, of the first NaN where there is one; or nullptr
-  float* features = nullptr;     // [feature layers, tokens, hidden], or nullptr; of a draft head [tokens, hidden]: what its layer puts out
+  float* features = nullptr;     // [tokens, feature layers, hidden], or nullptr; of a draft head [tokens, hidden]: what its layer puts out
   const float* hidden = nullptr; // [tokens, hidden], or of the target's states [tokens, Model::state_width]: what a draft head continues
   bool grows = false;            // the tokens join the tree of the last score, whose indices go on; else they begin one at the cache's end
 };

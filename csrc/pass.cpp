@@ -141,9 +141,9 @@ void Model::Runner::save_feature(int row, int layer, const float* values) {
   const PassRow& r = rows[static_cast<size_t>(row)];
   const Ask& ask = *pieces[r.piece].ask;
   if (!ask.features) return;
-  const size_t tokens = ask.tokens.size(), hidden = static_cast<size_t>(c.hidden), token = static_cast<size_t>(r.slot - ask.cache->length_);
-  for (size_t f = 0; f < feature_layers->size(); f++)
-    if ((*feature_layers)[f] == layer) std::memcpy(ask.features + (f * tokens + token) * hidden, values, hidden * sizeof(float));
+  const size_t count = feature_layers->size(), hidden = static_cast<size_t>(c.hidden), token = static_cast<size_t>(r.slot - ask.cache->length_);
+  for (size_t f = 0; f < count; f++)
+    if ((*feature_layers)[f] == layer) std::memcpy(ask.features + (token * count + f) * hidden, values, hidden * sizeof(float));
 }
 
 // What the block before added (through `post_norm`, if the architecture has one) joins the row; then the row is normed for the next.

@@ -221,8 +221,8 @@ class HeadRunner(Protocol):
     def open(self) -> HeadCache:
         """An empty cache for one sequence."""
 
-    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """For each ask what the layer puts out [entries, hidden], and logits [num_logits, draft vocab].
+    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[Scores]:
+        """For each ask what the layer puts out, as features [entries, hidden], and logits [num_logits, draft vocab].
 
         `from_target`: the hidden states of all asks are the target's; else what the head put out before."""
 

@@ -194,10 +194,12 @@ class SamplingProcessor:
         if self._subset is None or self._subset.given is not ids:
             self._subset = _Subset(ids, self.vocab_size, self.sampling, self.end_ids, self._holes)
         subset, s = self._subset, self.sampling
+        known = best if best is not None and subset.holds(best) else None
+        if known is not None and s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, self.end_ids):
+            return Row.point(int(ids[_usable(logits, known)]), self.vocab_size)
         penalised = _penalises(s)
         places = subset.places(history).tolist() if penalised else history
         fitted, end_ids = subset.fitted(logits), subset.ends.tolist()
-        known = best if best is not None and subset.holds(best) else None
         row = process(fitted, subset.sampling, places, num_prompt=self.num_prompt, end_ids=end_ids, best=known)
         return subset.back(row)
 
@@ -213,7 +215,8 @@ class _Subset:
     def __init__(self, ids: IntArray, vocab_size: int, sampling: Sampling, end_ids: Collection[int], holes: IntArray) -> None:
         self.given, self._vocab_size = ids, vocab_size
         self._ids = ids[: int(np.searchsorted(ids, vocab_size))]  # padding has no tokens
-        self._dead = np.append(np.flatnonzero(np.isin(self._ids, holes)), self._ids.size)
+        gone = np.flatnonzero(np.isin(self._ids, holes))
+        self._gone, self._dead = frozenset(gone.tolist()), np.append(gone, self._ids.size)
         biased = self.places(list(sampling.logit_bias)).tolist()
         biases = dict(zip(biased, sampling.logit_bias.values(), strict=True))
         self.sampling = replace(sampling, logit_bias=biases, ban=tuple(self.places(sampling.ban).tolist()))
@@ -230,7 +233,7 @@ class _Subset:
 
     def holds(self, place: int) -> bool:
         """Whether a place is a token that may be emitted."""
-        return place < self._ids.size and place not in self._dead
+        return place < self._ids.size and place not in self._gone
 
     def fitted(self, logits: FloatArray) -> FloatArray:
         """[n + 1] logits by place."""

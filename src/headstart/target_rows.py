@@ -68,6 +68,9 @@ class TargetRows(Sequence[Row]):
 def covered(target: Row, draft: Draft, node: int) -> float:
     """The share of the target's row that the children of `node` can meet: Σ min(p, q), or Σ p over children that were chosen."""
     rows = [draft.rows[child - 1] for child in draft.children(node)]
+    if target.probs.size == 1:
+        token = target.token(0)
+        return rows[0].prob(token) if not rows[0].is_point else float(draft.child(node, token) is not None)
     if not rows[0].is_point:
         return overlap(target, rows[0])
     return min(1.0, sum(overlap(target, row) for row in rows))

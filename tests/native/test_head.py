@@ -88,17 +88,25 @@ def states_of(model: NativeModel, head: EagleHead, tokens: list[int]) -> np.ndar
     return np.ascontiguousarray(scores.features)
 
 
+def ran(runner: Any, asks: list[HeadAsk], **options: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What the layer puts out and the logits; where the largest is named, it is."""
+    answers = runner.run(asks, **options)
+    for scores in answers:
+        assert scores.best is None or scores.best == scores.logits.argmax(axis=1).tolist()
+    return [(scores.features, scores.logits) for scores in answers]
+
+
 def begun(runner: Any, states: np.ndarray, tokens: list[int]) -> tuple[Any, np.ndarray, np.ndarray]:
     """A cache with an entry for all tokens but the first; output and logits at the newest."""
     cache = runner.open()
     ask = HeadAsk(cache=cache, tokens=tokens[1:], hidden=states[: len(tokens) - 1])
-    ((outputs, logits),) = runner.run([ask], from_target=True)
+    ((outputs, logits),) = ran(runner, [ask], from_target=True)
     return cache, outputs, logits
 
 
 def step(runner: Any, cache: Any, token: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One more entry."""
-    ((output, logits),) = runner.run([HeadAsk(cache=cache, tokens=[token], hidden=hidden)])
+    ((output, logits),) = ran(runner, [HeadAsk(cache=cache, tokens=[token], hidden=hidden)])
     return output, logits
 
 
@@ -153,7 +161,7 @@ def test_rows_are_the_same_bits_in_any_pass(loaded: Loaded, case: str) -> None:
                 HeadAsk(cache=pieces, tokens=tokens[start + 1 : end + 1], hidden=states[start:end]),
                 HeadAsk(cache=rest, tokens=tokens[1:4], hidden=states[:3], num_logits=0),
             ]
-            (mine, own), (beside, _) = runner.run(asks, from_target=True)
+            (mine, own), (beside, _) = ran(runner, asks, from_target=True)
             assert_same_bits(mine, outputs[start:end])
             rest.rewind(0)
             assert_same_bits(beside, outputs[:3])
@@ -189,7 +197,7 @@ def test_a_tree_grown_by_depths_is_its_paths(loaded: Loaded, case: str) -> None:
             )
             for cache, known in zip(caches, newest, strict=True)
         ]  # fmt: skip
-        answers = runner.run(asks)
+        answers = ran(runner, asks)
         for i, (parent, token) in enumerate(depth):
             paths[first + i] = [*paths[parent], token]
             for length, known, (outputs, logits) in zip(lengths, newest, answers, strict=True):

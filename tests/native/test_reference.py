@@ -187,12 +187,12 @@ def test_features_are_hidden_states(written: Written, loaded: Loaded, architectu
     texts = [tokens_for(290), tokens_for(9, 2)]
     layers = [0, 1, model.shape.layers]
     asks = [(native.open().core, text, None, 1) for text in texts]
-    for (_, features), text in zip(native.core.score(asks, layers), texts, strict=True):
+    for (_, features, _), text in zip(native.core.score(asks, layers), texts, strict=True):
         with torch.inference_mode():
             states = network(input_ids=torch.tensor([text]), output_hidden_states=True, use_cache=False).hidden_states
         assert features is not None
-        assert features.shape == (3, len(text), model.shape.hidden)
-        for got, layer in zip(features, layers, strict=True):
+        assert features.shape == (len(text), 3, model.shape.hidden)
+        for got, layer in zip(features.swapaxes(0, 1), layers, strict=True):
             assert distance(got, states[layer][0].numpy()) < TIGHT
 
 

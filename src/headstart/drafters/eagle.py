@@ -20,7 +20,7 @@ from headstart.drafters.eagle_forward import EagleForward
 from headstart.drafters.growth import Growth, Source, source
 from headstart.drafters.own_vocabulary import OwnVocabulary
 from headstart.errors import RowError
-from headstart.interfaces import Context, Draws, HeadAsk, HeadCache, HeadEngine, HeadRunner, VocabularyRows
+from headstart.interfaces import Context, Draws, HeadAsk, HeadCache, HeadEngine, HeadRunner, Scores, VocabularyRows
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
 from headstart.shapes import Shape
@@ -35,7 +35,7 @@ class _State:
     cache: HeadCache
     features: list[Floats] = field(default_factory=list)  # the target's, for entries not yet in the cache
     waiting: int = 0  # rows in them
-    newest: tuple[Floats, Floats] | None = None  # [1, hidden] and [1, draft vocab]: output and logits at the newest entry
+    newest: Scores | None = None  # the head's output and logits at the newest entry, last in both
     whole: bool = True  # False: hidden states of some tokens were never handed over
 
 
@@ -45,7 +45,7 @@ class _Tree:
     def __init__(self, growth: Growth, state: _State) -> None:
         assert state.newest is not None
         self.growth, self.cache, self.held = growth, state.cache, state.cache.length
-        self.newest = {0: state.newest}  # node → [1, hidden] and [1, draft vocab]: the head's output and logits at it
+        self.newest = {0: _end(state.newest)}  # node → [1, hidden] and [1, draft vocab]: the head's output and logits at it
         self._places: dict[int, int] = {0: -1}  # node → its index among the tree's entries in the cache
 
     def ask(self) -> HeadAsk:
@@ -63,9 +63,11 @@ class _Tree:
             num_logits=len(nodes),
         )
 
-    def saw(self, outputs: Floats, logits: Floats) -> None:
+    def saw(self, scores: Scores) -> None:
         """What came of `ask`."""
-        self.newest |= {node: (outputs[i : i + 1], logits[i : i + 1]) for i, node in enumerate(self.growth.frontier)}
+        out, logits = scores.features, scores.logits
+        assert out is not None
+        self.newest |= {node: (out[i : i + 1], logits[i : i + 1]) for i, node in enumerate(self.growth.frontier)}
 
 
 @final
@@ -92,14 +94,14 @@ class EagleDrafter:
         active = [i for i, budget in enumerate(budgets) if budget > 0 and self._ready(states[i], contexts[i])]
         self._catch_up([states[i] for i in active], [contexts[i] for i in active])
         held = {i: states[i].cache.length for i in active}
-        newest = {i: states[i].newest for i in active}
+        newest = {i: newest for i in active if (newest := states[i].newest) is not None}
         texts = {i: list(contexts[i].tokens) for i in active}
         rows: list[list[Row]] = [[] for _ in states]
         while active:
             going = []
             for i in active:
                 try:
-                    row = self._vocabulary.row(contexts[i].processor, texts[i], newest[i][1][0])  # type: ignore[index]
+                    row = self._row(contexts[i], texts[i], newest[i])
                 except RowError:
                     continue  # the draft ends before this row, whatever would have been drawn from it
                 texts[i].append(draws[i].draw(row, len(texts[i])))
@@ -108,7 +110,7 @@ class EagleDrafter:
                     going.append(i)
             active = going
             if active:
-                asks = [HeadAsk(cache=states[i].cache, tokens=texts[i][-1:], hidden=newest[i][0]) for i in active]  # type: ignore[index]
+                asks = [HeadAsk(cache=states[i].cache, tokens=texts[i][-1:], hidden=_end(newest[i])[0]) for i in active]
                 newest = dict(zip(active, self._runner.run(asks), strict=True))
         for i, length in held.items():
             states[i].cache.rewind(length)
@@ -152,7 +154,7 @@ class EagleDrafter:
     def _deepen(self, trees: Sequence[_Tree]) -> None:
         """Run the head on every node of each frontier; siblings do not see one another."""
         for tree, answer in zip(trees, self._runner.run([tree.ask() for tree in trees]), strict=True):
-            tree.saw(*answer)
+            tree.saw(answer)
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Keep the hidden states of the tokens that were scored since the last commit: `tokens[-1 - n : -1]`."""
@@ -160,6 +162,10 @@ class EagleDrafter:
             state.features.append(features.astype(np.float32, copy=False))
             state.waiting += len(features)
         state.whole = state.whole and state.cache.length + state.waiting == len(tokens) - 1
+
+    def _row(self, context: Context, text: Sequence[int], newest: Scores) -> Row:
+        best = None if newest.best is None else newest.best[-1]
+        return self._vocabulary.row(context.processor, text, newest.logits[-1], best)
 
     def _ready(self, state: _State, context: Context) -> bool:
         return state.whole and state.cache.length + state.waiting == len(context.tokens) - 1 > 0
@@ -170,9 +176,18 @@ class EagleDrafter:
         if not pairs:
             return
         asks = [
-            HeadAsk(cache=state.cache, tokens=context.tokens[-state.waiting :], hidden=np.concatenate(state.features))
+            HeadAsk(cache=state.cache, tokens=context.tokens[-state.waiting :], hidden=_joined(state.features))
             for state, context in pairs
         ]
-        for (state, _), (outputs, logits) in zip(pairs, self._runner.run(asks, from_target=True), strict=True):
-            state.newest = outputs[-1:], logits
-            state.features, state.waiting = [], 0
+        for (state, _), scores in zip(pairs, self._runner.run(asks, from_target=True), strict=True):
+            state.newest, state.features, state.waiting = scores, [], 0
+
+
+def _end(newest: Scores) -> tuple[FloatArray, FloatArray]:
+    """Output [1, hidden] and logits [1, draft vocab] of the last entry."""
+    assert newest.features is not None
+    return newest.features[-1:], newest.logits[-1:]
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.checkpoints.heads import EagleConfig, EagleHead
-from headstart.interfaces import HeadAsk, VocabularyRows
+from headstart.interfaces import HeadAsk, Scores, VocabularyRows
 
 __all__ = ["EagleForward", "NumpyHeadCache"]
 
@@ -89,12 +89,12 @@ class EagleForward:
         """An empty cache."""
         return NumpyHeadCache(self.config)
 
-    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[tuple[Floats, Floats]]:
+    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[Scores]:
         """See `HeadRunner`."""
         outputs = self._layer(asks, from_target)
         wanted = [output[len(output) - ask.num_logits :] for ask, output in zip(asks, outputs, strict=True)]
         logits = np.split(self._logits(np.concatenate(wanted)), np.cumsum([len(part) for part in wanted])[:-1])
-        return list(zip(outputs, logits, strict=True))
+        return [Scores(logits=part, features=output) for part, output in zip(logits, outputs, strict=True)]
 
     def _layer(self, asks: Sequence[HeadAsk], from_target: bool) -> list[Floats]:
         """The layer's output [entries, hidden] for each ask."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from headstart.interfaces import Context, Draws
 from headstart.drafts import NOTHING
+from headstart.interfaces import Context, Draws
 from headstart.records import Draft
 from headstart.rows import FloatArray
 

@@ -23,9 +23,11 @@ class OwnVocabulary:
         self._order: NDArray[Any] | None = None if bool((np.diff(ids) > 0).all()) else np.argsort(ids)
         self.ids = ids if self._order is None else ids[self._order]  # increasing; the target's
 
-    def row(self, processor: Processor, history: Sequence[int], logits: FloatArray) -> Row:
-        """The row after `history` from logits [size] in the drafter's order. Raises RowError."""
-        return processor.row(history, self.ordered(logits), self.ids)
+    def row(self, processor: Processor, history: Sequence[int], logits: FloatArray, best: int | None = None) -> Row:
+        """The row after `history` from logits [size] in the drafter's order, the largest at `best`. Raises RowError."""
+        if self._order is not None:
+            return processor.row(history, logits[self._order], self.ids)
+        return processor.row(history, logits, self.ids, best=best)
 
     def ordered(self, logits: FloatArray) -> FloatArray:
         """Logits [size] in the order of `ids`."""

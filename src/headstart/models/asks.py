@@ -137,7 +137,9 @@ def feature_layers(asks: Sequence[Ask], num_layers: int) -> list[int]:
 
 
 def wanted_features(ask: Ask, layers: Sequence[int], features: FloatArray | None) -> FloatArray | None:
-    """Of the pass's `features` [layers, tokens, hidden] those `ask` wants, [tokens, wanted · hidden]; or None."""
+    """Of the pass's `features` [tokens, layers, hidden] those `ask` wants, [tokens, wanted · hidden]; or None."""
     if features is None or not ask.feature_layers:
         return None
-    return np.concatenate([features[list(layers).index(layer)] for layer in ask.feature_layers], axis=1)
+    if list(ask.feature_layers) != layers:
+        features = features[:, [list(layers).index(layer) for layer in ask.feature_layers]]
+    return features.reshape(len(features), -1)

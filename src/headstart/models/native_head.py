@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headstart import _core
 from headstart.checkpoints import EagleHead, Tensor
 from headstart.errors import ModelError
-from headstart.interfaces import HeadAsk
+from headstart.interfaces import HeadAsk, Scores
 
 __all__ = ["NativeHead"]
 
@@ -56,10 +56,10 @@ class NativeHead:
         """An empty cache."""
         return self.core.open()
 
-    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[tuple[Floats, Floats]]:
+    def run(self, asks: Sequence[HeadAsk], *, from_target: bool = False) -> list[Scores]:
         """See `HeadRunner`. Raises ValueError for an impossible ask; every cache is then as long as before."""
         parts = [(ask.cache, ask.tokens, ask.hidden, ask.parents, ask.grows, ask.num_logits) for ask in asks]
-        return self.core.score(parts, from_target)
+        return [Scores(logits=logits, features=out, best=best) for out, logits, best in self.core.score(parts, from_target)]
 
 
 def _held(tensor: Tensor) -> tuple[NDArray[np.generic], str]:

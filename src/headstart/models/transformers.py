@@ -132,9 +132,10 @@ class TransformersModel:
                     features[index].append(seen)
         for cache, layout in zip(caches, layouts, strict=True):
             cache.commit(Tail.of(layout), self._layers)
+        every = [np.concatenate(seen, axis=1).swapaxes(0, 1) for seen in features]  # [tokens, layers, hidden]
         return [
-            Scores(logits=_joined(parts), ids=self._ids, features=wanted_features(ask, layers, np.concatenate(seen, axis=1)))
-            for ask, parts, seen in zip(asks, rows, features, strict=True)
+            Scores(logits=_joined(parts), ids=self._ids, features=wanted_features(ask, layers, seen))
+            for ask, parts, seen in zip(asks, rows, every, strict=True)
         ]
 
     def embeddings(self, tokens: Sequence[int] | IntArray) -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ def decide(
 ) -> Decision:
     """Judge a draft: which of its tokens stay, and the one extra token after them.
 
-    Order of draws: for a rule that walks, the target's token at each position until it is not drafted; for the others the outcome
+    Order of draws: none where every visited row of the target is a single token. For a rule that walks, the target's token at each position until it is not drafted; for the others the outcome
     (on a tree, under a lossless rule: at each node, which child or none), then the extra token. Raises OptionError unless there
     is a target row for every node, and for a tree under a rule for chains."""
     plain = isinstance(target_rows, (np.ndarray, list))
@@ -38,6 +38,8 @@ def decide(
         only_chains(rule.name, draft)
     if rule.walks:
         return _walk(rows, draft, draws, position)
+    if rule.lossless and (certain := _certain(rows, draft)):
+        return certain
     if draft.parents is not None and rule.lossless:
         return _descend(rule, rows, draft, draws, position)
     if not len(draft) and rule.lossless:  # nothing to judge: a plain step
@@ -46,6 +48,20 @@ def decide(
     node = draws.draw(Row(outcomes, None, outcomes.size), position)
     kept = node if draft.parents is None else len(draft.path(node))
     return Decision(node=node, num_accepted=kept, token=draws.draw(rule.next_probs(rows, draft, node), position + kept))
+
+
+def _certain(rows: Sequence[Row], draft: Draft) -> Decision | None:
+    """The decision of every lossless rule where each visited row is a single token, as in greedy decoding; None elsewhere."""
+    node, kept = 0, 0
+    while True:
+        row = rows[node]
+        if row.probs.size > 1:
+            return None
+        token = row.token(0)
+        child = draft.child(node, token)
+        if child is None:
+            return Decision(node=node, num_accepted=kept, token=token)
+        node, kept = child, kept + 1
 
 
 def _walk(rows: Sequence[Row], draft: Draft, draws: Draws, position: int) -> Decision:
