@@ -25,7 +25,7 @@ HOUSE = [
     ["drafts", "shapes"],
     ["records"],
     ["interfaces"],
-    ["probs"],
+    ["pairs", "probs"],
     ["draws"],
     ["theory"],
     ["plots"],

@@ -235,7 +235,8 @@ class Decoder:
             for place, request in enumerate(live):
                 features = scores[place].features if place < len(sources) else None
                 if features is not None:
-                    features = features[sources[place]]
+                    nodes = sources[place]  # the first ones where a chain was judged: no copy
+                    features = features[: len(nodes)] if nodes[-1:] == [len(nodes) - 1] else features[nodes]
                 # Features cannot be had later: whoever reads them is told of plain rounds too.
                 if _drafts_in(request, budgets[place]) or (request.drafter_opened and features is not None):
                     self.drafter.commit(request.draft_state, request.tokens, features)

@@ -1,11 +1,11 @@
-"""Logits → rows, and what can be said of two rows: residual, overlap, total variation.
+"""Logits → rows.
 
 `process` turns one vector of logits into the row that is sampled from, in a fixed order: logit bias, bans and minimum length
 → repetition penalty (prompt + output) → presence and frequency penalties (output) → temperature → top-k → top-p → min-p →
 typical-p. Each truncation sees the renormalised row the one before left. Ties always go to the lower token id. The row keeps
 the precision of the logits, float32 at least; sums are made in float64.
 
-It does not know models, rounds or chance. `residual`, `overlap` and `total_variation` also take plain [vocab] arrays.
+It does not know models, rounds or chance; what can be said of two rows is `pairs`'.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from numpy.typing import ArrayLike
 from headstart import _core
 from headstart.errors import OptionError, RowError
 from headstart.records import Sampling
-from headstart.rows import FloatArray, IntArray, Row, as_row
+from headstart.rows import FloatArray, IntArray, Row
 
 __all__ = [
     "SamplingProcessor",
     "biased_logits",
-    "excess_mass",
     "log_softmax",
-    "overlap",
     "process",
-    "residual",
     "softmax",
-    "total_variation",
 ]
 
 
@@ -51,41 +47,6 @@ def log_softmax(logits: FloatArray) -> FloatArray:
     shifted = logits.astype(np.float64) - float(np.max(logits))
     normalised: FloatArray = shifted - np.log(np.exp(shifted).sum())
     return normalised
-
-
-def residual(target: Row | ArrayLike, draft: Row | ArrayLike, scale: float = 1.0) -> Row:
-    """norm((scale·p − q)+), the law of a correction (Leviathan et al. 2023, Alg. 1; block verification scales p).
-
-    Where nothing is left (p = q up to rounding) the target's own row comes back, never NaN."""
-    p, q = as_row(target), as_row(draft)
-    _same_vocabulary(p, q)
-    excess, mass = _excess(p, q, scale)
-    if mass <= 4 * float(np.finfo(excess.dtype).eps):
-        return p
-    return _kept(Row((excess / mass).astype(excess.dtype, copy=False), p.ids, p.vocab_size))
-
-
-def excess_mass(target: Row, draft: Row, scale: float = 1.0) -> float:
-    """Σ (scale·p − q)+, the mass a correction is drawn from; 1 − overlap at scale 1."""
-    return _excess(target, draft, scale)[1]
-
-
-def overlap(target: Row | ArrayLike, draft: Row | ArrayLike) -> float:
-    """Σ min(p, q) = 1 − TV(p, q): the chance that the token rule accepts a token drawn from q."""
-    p, q = as_row(target), as_row(draft)
-    _same_vocabulary(p, q)
-    if p.ids is None and q.ids is None and p.probs.dtype == np.float32:
-        return min(1.0, max(0.0, 1.0 - _excess(p, q, 1.0)[1]))
-    # Only tokens both rows list can contribute: walk the smaller support.
-    small, large = (p, q) if p.probs.size <= q.probs.size else (q, p)
-    return min(1.0, float(np.minimum(small.probs, large.at(small.ids)).sum(dtype=np.float64)))
-
-
-def total_variation(target: Row | ArrayLike, draft: Row | ArrayLike) -> float:
-    """½ Σ |p − q|, between 0 and 1."""
-    p, q = as_row(target), as_row(draft)
-    _same_vocabulary(p, q)
-    return float(np.abs(p.to_array().astype(np.float64) - q.to_array()).sum()) / 2
 
 
 def biased_logits(
@@ -250,27 +211,12 @@ class _Subset:
         return Row(row.probs[:inside], self._ids[row.ids[:inside]], self._vocab_size)
 
 
-def _excess(p: Row, q: Row, scale: float) -> tuple[FloatArray, float]:
-    """(scale·p − q)+ on p's support, and its sum."""
-    if p.probs.dtype == np.float32:
-        others = np.ascontiguousarray(q.at(p.ids), dtype=np.float32)
-        out = np.empty_like(p.probs)
-        return out, _core.residual(np.ascontiguousarray(p.probs), others, scale, out)
-    excess = np.maximum(p.probs * p.probs.dtype.type(scale) - q.at(p.ids), 0)
-    return excess, float(excess.sum(dtype=np.float64))
-
-
 def _floats(values: ArrayLike) -> FloatArray:
     """Floating point of 32 bits or more: half precision cannot hold the sum of a large vocabulary."""
     array = np.asarray(values)
     if array.dtype.kind != "f":
         return array.astype(np.float64)
     return array.astype(np.float32) if array.dtype.itemsize < 4 else array
-
-
-def _same_vocabulary(p: Row, q: Row) -> None:
-    if p.vocab_size != q.vocab_size:
-        raise OptionError(f"`target` and `draft` must be rows over one vocabulary, got {p.vocab_size} and {q.vocab_size} tokens")
 
 
 def _inside(token: int, vocab_size: int, name: str) -> int:
@@ -341,15 +287,7 @@ def _normalised(row: Row, keep: IntArray) -> Row:
     """The row cut to the places `keep` (increasing), renormalised."""
     probs = row.probs[keep]
     ids = keep if row.ids is None else row.ids[keep]
-    return _kept(Row(probs / probs.dtype.type(probs.sum(dtype=np.float64)), ids, row.vocab_size))
-
-
-def _kept(row: Row) -> Row:
-    """The row without tokens of probability zero, where that makes it much smaller."""
-    alive = np.flatnonzero(row.probs)
-    if alive.size * 4 > row.probs.size:
-        return row
-    return Row(row.probs[alive], _ids(row)[alive], row.vocab_size)
+    return Row(probs / probs.dtype.type(probs.sum(dtype=np.float64)), ids, row.vocab_size).compact()
 
 
 def _top_k(row: Row, k: int) -> Row:

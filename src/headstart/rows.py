@@ -64,6 +64,8 @@ class Row:
         """Probability of one token; 0 for a token the row does not list."""
         if self.ids is None:
             return float(self.probs[token])
+        if self.ids.size == 1:
+            return float(self.probs[0]) if self.ids[0] == token else 0.0
         place = int(np.searchsorted(self.ids, token))
         return float(self.probs[place]) if place < self.ids.size and self.ids[place] == token else 0.0
 
@@ -82,6 +84,13 @@ class Row:
             probs, ids = self.probs[others], self.ids[others]
         left = float(probs.sum(dtype=np.float64))
         return Row(probs / probs.dtype.type(left), ids, self.vocab_size) if left > 0 else None
+
+    def compact(self) -> Row:
+        """The row without tokens of probability zero, where that makes it much smaller; else itself."""
+        alive = np.flatnonzero(self.probs)
+        if alive.size * 4 > self.probs.size:
+            return self
+        return Row(self.probs[alive], alive if self.ids is None else self.ids[alive], self.vocab_size)
 
     def at(self, ids: IntArray | None) -> FloatArray:
         """Probabilities of the tokens `ids` [n]; None means every token of the vocabulary."""

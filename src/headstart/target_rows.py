@@ -12,7 +12,8 @@ import numpy as np
 
 from headstart.errors import RowError
 from headstart.interfaces import Processor, Scores
-from headstart.probs import SamplingProcessor, overlap
+from headstart.pairs import overlap
+from headstart.probs import SamplingProcessor
 from headstart.records import Draft, TokenLogprobs
 from headstart.rows import FloatArray, Row
 

@@ -119,6 +119,43 @@ def test_deciding_draws_from_the_stated_law(rule) -> None:
         assert distance(drawn, stated) <= TOLERANCE
 
 
+class NoChance:
+    """Nothing may be drawn but what is certain."""
+
+    def draw(self, row, position):
+        """The only token of a row of one."""
+        assert row.probs.size == 1
+        return row.token(0)
+
+
+@rules
+def test_what_is_certain_is_decided_as_stated_and_without_chance(rule) -> None:
+    """Target rows of one token each, as in greedy decoding: the decision is the outcome the rule gives probability one."""
+    shapes = [None, (-1, -1), (-1, 0, 0, 1), (-1, -1, 0, 1, 1)] if rule.trees else [None]
+    for text in np.ndindex(3, 3, 3, 3, 3):
+        for parents in shapes:
+            tokens = [1, 2, 0, 2] if parents is None else [(place * 2 + (parent < 0)) % 3 for place, parent in enumerate(parents)]
+            draft = Draft.points(tokens, 3, parents)
+            rows = [Row.point(text[len(draft.path(node))], 3) for node in range(len(draft) + 1)]
+            got = decide(rule, rows, draft, NoChance())
+            assert rule.outcome_probs(rows, draft)[got.node] == pytest.approx(1, abs=TOLERANCE)
+            assert rule.next_probs(rows, draft, got.node).prob(got.token) == pytest.approx(1, abs=TOLERANCE)
+            assert got.num_accepted == len(draft.path(got.node))
+            assert draft.path_tokens(got.node) == text[: got.num_accepted]
+
+
+@rules
+def test_one_row_with_a_chance_is_left_to_the_rule(rule) -> None:
+    """A row of two tokens among rows of one: the law of the tokens is still the target's."""
+    for place in range(3):
+
+        def target(tokens, place=place):
+            return Row.dense([0.3, 0.0, 0.7]) if len(tokens) == place else Row.point(2 * (len(tokens) % 2), 3)
+
+        draft_chain = random_pairs(1, seed=place)[0][1]
+        assert distance(round_law(rule, target, draft_chain, 2), sequence_law(target, 3)) <= TOLERANCE
+
+
 @rules
 def test_rows_of_any_precision_and_shape_will_do(rule) -> None:
     """float32 rows and truncated rows, mixed: the law is kept to the rows' own precision."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from headstart.probs import overlap, total_variation
+from headstart.pairs import overlap, total_variation
 from headstart.records import Draft
 from headstart.rows import Row
 from headstart.verify import BlockRule, CoupledRule, MatchRule, TokenRule

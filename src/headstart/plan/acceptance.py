@@ -27,7 +27,7 @@ import numpy as np
 
 from headstart.errors import OptionError
 from headstart.interfaces import Rule
-from headstart.probs import overlap
+from headstart.pairs import overlap
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
 from headstart.verify import coupled_agreement, joint_ratios, rule_named

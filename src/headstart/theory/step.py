@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart import probs
+from headstart import pairs
 from headstart.errors import OptionError
 from headstart.rows import FloatArray
 from headstart.theory.arrays import Advance, check_row, check_whole, correction_rows, cumulative, pieces
@@ -28,12 +28,12 @@ def overlap(target: ArrayLike, draft: ArrayLike) -> float:
     """Σ min(p, q) of two [vocab] rows: the chance that a guess is accepted.
 
     Leviathan et al. 2023, Theorem 3.5 and Lemma 3.3. Raises OptionError for rows that are not probabilities of one length."""
-    return probs.overlap(*_pair(target, draft))
+    return pairs.overlap(*_pair(target, draft))
 
 
 def total_variation(target: ArrayLike, draft: ArrayLike) -> float:
     """½ Σ |p − q| of two [vocab] rows = 1 − overlap: the chance that a guess is rejected. Raises OptionError as `overlap`."""
-    return probs.total_variation(*_pair(target, draft))
+    return pairs.total_variation(*_pair(target, draft))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from headstart.probs import excess_mass, residual
+from headstart.pairs import excess_mass, residual
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
 from headstart.verify.walk import only_chains

@@ -25,9 +25,10 @@ def decide(
 ) -> Decision:
     """Judge a draft: which of its tokens stay, and the one extra token after them.
 
-    Order of draws: none where every visited row of the target is a single token. For a rule that walks, the target's token at each position until it is not drafted; for the others the outcome
-    (on a tree, under a lossless rule: at each node, which child or none), then the extra token. Raises OptionError unless there
-    is a target row for every node, and for a tree under a rule for chains."""
+    Order of draws: none where every visited row of the target is a single token. Else, for a rule that walks, the target's token
+    at each position until it is not drafted; for the others the outcome (on a tree, under a lossless rule: at each node, which
+    child or none), then the extra token. Raises OptionError unless there is a target row for every node, and for a tree under a
+    rule for chains."""
     plain = isinstance(target_rows, (np.ndarray, list))
     rows: Sequence[Row] = as_rows(target_rows) if plain else target_rows  # type: ignore[assignment]  # rows may be made lazily
     if len(rows) != len(draft) + 1:

@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from headstart.probs import residual
+from headstart.pairs import residual
 from headstart.records import Draft
 from headstart.rows import FloatArray, Row
 from headstart.verify.walk import stops

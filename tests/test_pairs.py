@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import OptionError
-from headstart.probs import excess_mass, overlap, residual, total_variation
+from headstart.pairs import excess_mass, overlap, residual, total_variation
 from headstart.rows import Row
 
 
