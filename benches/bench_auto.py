@@ -1,9 +1,9 @@
 """Is `--gamma auto` never slower than plain decoding, and nearly as fast as the best fixed length?
 
-For every drafter, category and temperature: plain decoding, automatic lengths and each fixed length answer the same prompts,
-taking turns. Ratios are by pairs (the same prompt in the same repeat); medians over pairs, with 95 % intervals from drawing
-prompts with replacement. The best fixed length is chosen with hindsight, by category. By default also drafters that are bad on
-prose (look-ups, at temperature 1) and a draft model that is the target itself. Last line: one JSON object.
+For every drafter, category and temperature: plain decoding, automatic lengths and each fixed length answer the same prompts, side
+by side, a few tokens at a time. Ratios are by pairs (the same prompt in the same repeat); medians over pairs, with 95 % intervals
+from drawing prompts with replacement. The best fixed length is chosen with hindsight, by category. By default also drafters that
+are bad on prose (look-ups, at temperature 1) and a draft model that is the target itself. Last line: one JSON object.
 
     python benches/bench_auto.py --target qwen2.5-coder-1.5b --drafter ngram --drafter model:qwen2.5-coder-0.5b --minutes 11
 """
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from turns import side_by_side
 
 from headstart.cli.machine import machine
 from headstart.loading import load_many
@@ -40,10 +41,10 @@ def main() -> None:
     for llm in others.values():
         for temperature in temperatures:
             begun = time.perf_counter()
-            llm.round_costs(_options(temperature, "auto", asked.max_tokens, 0), refresh=asked.refresh)
+            llm.round_costs(Options.of(**_keywords(temperature, "auto", asked.max_tokens, 0)), refresh=asked.refresh)
             spent = time.perf_counter() - begun
             print(f"costs of {llm.drafter.name} at temperature {temperature:g}: {spent:.1f} s", file=sys.stderr)
-    seconds = 1.0 / _speed(plain, prompts[0].text, temperatures[0], 0, asked.max_tokens, 0)[0]
+    seconds = 1.0 / plain.generate(prompts[0].text, **_keywords(temperatures[0], 1, asked.max_tokens, 0)).stats.tokens_per_second
     jobs = [(t, place, name) for t in temperatures for place in range(len(prompts)) for name in others]
     each_job = seconds * asked.max_tokens * (2 + len(fixed))
     repeats = max(1, min(asked.repeats, int(asked.minutes * 60 / (len(jobs) * each_job))))
@@ -54,11 +55,10 @@ def main() -> None:
         for done, (temperature, place, name) in enumerate(jobs):
             prompt = prompts[place]
             ways: list[Any] = [("plain", plain, 1), ("auto", others[name], "auto"), *((n, others[name], n) for n in fixed)]
-            turn = (place + repeat) % len(ways)
-            speeds, texts = {}, {}
-            for label, llm, gamma in (*ways[turn:], *ways[:turn]):
-                speeds[label], texts[label] = _speed(llm, prompt.text, temperature, gamma, asked.max_tokens, place)
-            wrong += any(text != texts["plain"] for text in texts.values())
+            racing = {label: (llm, _keywords(temperature, gamma, asked.max_tokens, place)) for label, llm, gamma in ways}
+            outputs = side_by_side(racing, prompt.text, first=place + repeat)
+            speeds = {label: float(out.stats.tokens_per_second) for label, out in outputs.items()}
+            wrong += any(out.token_ids != outputs["plain"].token_ids for out in outputs.values())
             own = ratios.setdefault((name, temperature, prompt.category), {})
             for label in ("auto", *fixed):
                 own.setdefault(str(label), {}).setdefault(place, []).append(speeds[label] / speeds["plain"])
@@ -101,17 +101,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _options(temperature: float, gamma: Any, max_tokens: int, seed: int) -> Options:
+def _keywords(temperature: float, gamma: Any, max_tokens: int, seed: int) -> dict[str, Any]:
     """With a temperature the rule is coupled: every way says the same, which makes pairs of them."""
-    return Options.of(temperature=temperature, gamma=gamma or 1, max_tokens=max_tokens, min_tokens=max_tokens, seed=seed)
-
-
-def _speed(llm: Any, prompt: str, temperature: float, gamma: Any, max_tokens: int, seed: int) -> tuple[float, list[int]]:
-    """Tokens per second, the prompt's reading left out, and the tokens."""
-    asked = _options(temperature, gamma, max_tokens, seed)
-    own = {"temperature": temperature, "gamma": asked.gamma, "max_tokens": max_tokens, "min_tokens": max_tokens, "seed": seed}
-    out = llm.generate(prompt, **own)
-    return float(out.stats.tokens_per_second), out.token_ids
+    return {"temperature": temperature, "gamma": gamma, "max_tokens": max_tokens, "min_tokens": max_tokens, "seed": seed}
 
 
 def _result(name: str, temperature: float, category: str, own: dict[str, dict[int, list[float]]]) -> dict[str, Any]:

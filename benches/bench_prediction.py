@@ -1,8 +1,9 @@
 """Does `headstart plan` predict what is then measured, and is its choice the best there is?
 
-Costs and samples as the plan takes them; then every candidate and plain decoding answer the same prompts, taking turns. Measured
-tokens per second are all tokens over all seconds, the prompt's reading left out, and so are predicted ones. The regret is how
-much slower the plan's choice is than the fastest that was measured. Last line: one JSON object.
+Samples as the plan takes them; then, repeat by repeat, costs as the plan measures them, and every candidate and plain decoding
+answer the same prompts, side by side, a few tokens at a time: a host whose memory is faster at one hour than at another is so for
+both. Tokens per second, predicted and measured, are medians over repeats, the prompt's reading left out. The regret is how much
+slower the plan's choice is than the fastest that was measured. Last line: one JSON object.
 
     python benches/bench_prediction.py --target qwen2.5-coder-1.5b --drafter ngram --drafter model:qwen2.5-coder-0.5b --minutes 11
 """
@@ -13,20 +14,23 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from turns import side_by_side
 
 from headstart.cli.machine import machine
 from headstart.costs import measure_rounds
 from headstart.generation import LLM
 from headstart.loading import Loaded, load_many
 from headstart.plan.planner import Guesser, Plan, make_plan
-from headstart.plan.predict import Candidate
-from headstart.plan.texts import sample_texts
+from headstart.plan.predict import Candidate, choose
+from headstart.plan.texts import Text, sample_texts
 from headstart.prompts import CATEGORIES, Prompt, builtin_prompts
 from headstart.records import Sampling
 
+Key = tuple[str, int, str | None]
 RULES = {0.0: "block", 1.0: "coupled"}  # under coupled every way says the same
 
 
@@ -37,21 +41,29 @@ def main() -> None:
     temperatures = [float(t) for t in asked.temperature.split(",")]
     prompts = builtin_prompts(asked.category or CATEGORIES, each=asked.each)
     loaded = load_many(asked.target, ["none", *(asked.drafter or ["ngram", "suffix"])])
-    plans = {t: _plan(loaded, prompts, t, gammas, asked) for t in temperatures}
-    planned = time.perf_counter() - started
     llms = {each.llm.drafter.name: each.llm for each in loaded}
-    plain_seconds = len(prompts) * asked.max_tokens / plans[temperatures[0]].plain.predicted_tokens_per_second
-    a_repeat = plain_seconds * sum(len(plan.candidates) for plan in plans.values())
-    left = asked.minutes * 60 - planned
-    repeats = max(1, min(asked.repeats, int(left / a_repeat)))
-    estimate = (planned + repeats * a_repeat) / 60
-    print(f"planned in {planned:.0f} s; {repeats} repeats, at most {estimate:.1f} minutes in all", file=sys.stderr)
-    rows, choices = [], []
-    for temperature, plan in plans.items():
-        measured = _measured(plan, llms, prompts, temperature, repeats, asked.max_tokens)
-        own = [_row(temperature, each, measured[each.drafter, each.gamma, each.tree]) for each in plan.candidates]
+    rows, choices, repeats = [], [], asked.repeats
+    for temperature in temperatures:
+        begun = time.perf_counter()
+        allowed = (asked.minutes * 60 - (begun - started)) / (len(temperatures) - temperatures.index(temperature))
+        texts = sample_texts(loaded[0].llm, prompts, max_tokens=asked.max_tokens, temperature=temperature, seed=0)
+        plans, measured = [], []
+        while len(plans) < asked.repeats:
+            before = time.perf_counter()
+            plans.append(_plan(loaded, texts, temperature, gammas, asked))
+            measured.append(_measured(plans[-1], llms, prompts, temperature, asked.max_tokens, len(plans)))
+            now = time.perf_counter()
+            if now - begun + (now - before) > allowed:
+                break
+        repeats = min(repeats, len(plans))
+        keys = [_key(each) for each in plans[-1].candidates]
+        predicted = {key: float(np.median([_predicted(plan, key) for plan in plans])) for key in keys}
+        found = {key: float(np.median([one[key] for one in measured])) for key in keys}
+        settled = [replace(each, predicted_tokens_per_second=predicted[_key(each)]) for each in plans[-1].candidates]
+        own = [_row(temperature, each, found[_key(each)]) for each in settled]
         rows += own
-        chosen = next(r for r, each in zip(own, plan.candidates, strict=True) if each == plan.best)
+        best_plan = choose(settled)
+        chosen = next(r for r, each in zip(own, settled, strict=True) if each == best_plan)
         best = max(own, key=lambda r: r["measured"])
         regret = 1.0 - chosen["measured"] / best["measured"]
         choices.append({"temperature": temperature, "chosen": chosen, "best": best, "regret": round(regret, 4)})
@@ -90,41 +102,49 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _plan(loaded: list[Loaded], prompts: list[Prompt], temperature: float, gammas: list[int], asked: Any) -> Plan:
+def _plan(loaded: list[Loaded], texts: list[Text], temperature: float, gammas: list[int], asked: Any) -> Plan:
     """As `headstart plan` makes it, every cost measured now."""
 
     def measure(llm: LLM, rule: str) -> Any:
         how = {"context": asked.context, "rule": rule, "sampling": Sampling(temperature=temperature)}
         return measure_rounds(llm.model, llm.drafter, gammas, vocab_size=llm.vocab_size, **how)
 
-    plain = loaded[0].llm
-    texts = sample_texts(plain, prompts, max_tokens=asked.max_tokens, temperature=temperature, seed=0)
     guessers = [Guesser(llm=each.llm, model=each.model, looks_up=each.looks_up) for each in loaded[1:]]
-    return make_plan(plain, guessers, texts, measure, rules=[RULES[min(1.0, temperature)]], gammas=gammas)
+    return make_plan(loaded[0].llm, guessers, texts, measure, rules=[RULES[min(1.0, temperature)]], gammas=gammas)
 
 
 def _measured(
-    plan: Plan, llms: dict[str, LLM], prompts: list[Prompt], temperature: float, repeats: int, max_tokens: int
-) -> dict[Any, float]:
-    """Tokens per second of every candidate: all tokens over all seconds of all prompts, medians over repeats of each prompt."""
-    seconds: dict[Any, dict[int, list[float]]] = {}
-    tokens: dict[Any, dict[int, int]] = {}
-    for repeat in range(repeats):
-        for place, prompt in enumerate(prompts):
-            turn = (place + repeat) % len(plan.candidates)
-            for each in (*plan.candidates[turn:], *plan.candidates[:turn]):
-                key = each.drafter, each.gamma, each.tree
-                out = llms[each.drafter].generate(prompt.text, seed=place, **_asked(each, temperature, max_tokens))
-                spent = out.stats.seconds.total - out.stats.seconds.prefill
-                seconds.setdefault(key, {}).setdefault(place, []).append(spent)
-                tokens.setdefault(key, {})[place] = len(out.token_ids)
-            _bar(repeat * len(prompts) + place + 1, repeats * len(prompts), f"temperature {temperature:g}")
-    return {key: sum(tokens[key].values()) / sum(float(np.median(s)) for s in by.values()) for key, by in seconds.items()}
+    plan: Plan, llms: dict[str, LLM], prompts: list[Prompt], temperature: float, max_tokens: int, repeat: int
+) -> dict[Key, float]:
+    """Tokens per second of every candidate: all tokens over all seconds of all prompts."""
+    seconds: dict[Key, float] = {}
+    tokens: dict[Key, int] = {}
+    for place, prompt in enumerate(prompts):
+        asked = {_key(each): (llms[each.drafter], _asked(each, temperature, max_tokens, place)) for each in plan.candidates}
+        for key, out in side_by_side(asked, prompt.text, first=place + repeat).items():
+            seconds[key] = seconds.get(key, 0.0) + out.stats.seconds.total - out.stats.seconds.prefill
+            tokens[key] = tokens.get(key, 0) + len(out.token_ids)
+        _bar(place + 1, len(prompts), f"temperature {temperature:g}, repeat {repeat}")
+    return {key: tokens[key] / seconds[key] for key in seconds}
 
 
-def _asked(each: Candidate, temperature: float, max_tokens: int) -> dict[str, Any]:
+def _key(each: Candidate) -> Key:
+    return each.drafter, each.gamma, each.tree
+
+
+def _predicted(plan: Plan, key: Key) -> float:
+    return next(each.predicted_tokens_per_second for each in plan.candidates if _key(each) == key)
+
+
+def _asked(each: Candidate, temperature: float, max_tokens: int, seed: int) -> dict[str, Any]:
     size: dict[str, Any] = {"gamma": each.gamma or 1} if each.tree is None else {"tree": each.tree}
-    return {"temperature": temperature, "max_tokens": max_tokens, **size, **({"rule": each.rule} if each.rule else {})}
+    return {
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "seed": seed,
+        **size,
+        **({"rule": each.rule} if each.rule else {}),
+    }
 
 
 def _row(temperature: float, each: Candidate, measured: float) -> dict[str, Any]:

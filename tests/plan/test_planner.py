@@ -118,6 +118,21 @@ def test_the_road_is_chosen_by_the_drafter() -> None:
     assert same.at("match", 2).tokens == pytest.approx(sample.at("match", 2).tokens)
 
 
+@pytest.mark.parametrize("gamma", [2, 3])
+def test_a_greedy_run_is_watched_although_no_rule_is_asked(gamma) -> None:
+    """At temperature 0 a run at the longest length holds the very rounds of the loop, kept alike by every rule."""
+    (text,) = texts(1, temperature=0.0)
+    sample = run_and_watched(LLM(MODEL), text, ModelDrafter(SMALL), gamma, RULES, seed=1)
+    options = {"sampling": Sampling(temperature=0.0), "vocab": VOCAB, "max_tokens": LENGTH, "gamma": gamma}
+    (one,) = finished(Decoder(MODEL, ModelDrafter(SMALL)), request(text.tokens[:1], **options))
+    kept = np.mean([[done.num_accepted >= j for j in range(1, gamma + 1)] for done in one.rounds if done.num_drafted == gamma], 0)
+    assert 0 < kept[0] < 1
+    for rule in RULES:
+        assert [len(each[rule]) for each in sample.rounds] == [done.num_drafted for done in one.rounds]
+        full = [each[rule] for each in sample.rounds if len(each[rule]) == gamma]
+        assert np.mean(full, 0).tolist() == pytest.approx(kept.tolist())
+
+
 def test_a_prediction_is_tokens_over_seconds() -> None:
     """By hand: two prompts, known rounds, known costs; the interval holds the value; the batch's tokens are all counted."""
 

@@ -125,11 +125,12 @@ def run_and_watched(llm: LLM, text: Text, drafter: Drafter, gamma: int, rules: S
         max_tokens=text.max_tokens,
         gamma=gamma,
     )
+    rounds: list[Mapping[str, FloatArray]] = []
     for _ in Decoder(llm.model, drafter).run([request]):
-        pass
-    seen = iter(watched.seen)
-    nothing: Mapping[str, FloatArray] = {rule: np.zeros(0) for rule in rules}
-    rounds = [next(seen) if done.draft else nothing for done in request.rounds]
+        done = request.rounds[-1]
+        # No rule is asked where nothing is left to chance, and all keep the same.
+        certain = (np.arange(len(done.draft)) < done.num_accepted).astype(np.float64)
+        rounds.append(watched.seen.pop() if watched.seen else dict.fromkeys(rules, certain))
     return RoundSample(category=text.category, rounds=rounds)
 
 
