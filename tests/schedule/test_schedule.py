@@ -101,6 +101,37 @@ def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
     assert seen.chances()[0] == pytest.approx(0.1, abs=0.1)
 
 
+def after_a_loop_begins(**options) -> float:
+    """The believed chance of a first token, three rounds into a spell in which all is kept, after forty in which little was."""
+    seen = RunningAcceptance(4, **options)
+    for spell in range(5):
+        for _ in range(40):
+            seen.saw([0.0])
+        for _ in range(3 if spell == 4 else 12):
+            seen.saw([1.0, 1.0, 1.0], whole=True)
+    return seen.chances()[0]
+
+
+def test_spells_are_told_apart() -> None:
+    """After whole drafts it is believed what was seen after whole drafts; without that, three rounds change little."""
+    assert after_a_loop_begins() > 0.65
+    assert after_a_loop_begins(spell_pull=1e9) < 0.5
+
+
+def test_a_position_that_was_never_reached_is_like_the_one_before() -> None:
+    """All of three tokens kept, again and again, after much that was not: the fourth is worth a try; where it was tried and
+    never kept, it is not."""
+    seen, tried = RunningAcceptance(4), RunningAcceptance(4)
+    for _ in range(40):
+        seen.saw([0.0])
+        tried.saw([1.0, 1.0, 1.0, 0.0])
+    for _ in range(15):
+        seen.saw([1.0, 1.0, 1.0], whole=True)
+        tried.saw([1.0, 1.0, 1.0, 0.0])
+    assert seen.chances()[3] / seen.chances()[2] > 0.7
+    assert tried.chances()[3] / tried.chances()[2] < 0.3
+
+
 @pytest.mark.parametrize(("alpha", "draft", "token"), [(0.9, 0.05, 0.05), (0.5, 0.05, 0.05), (0.8, 0.2, 0.1), (0.3, 0.02, 0.02)])
 def test_the_length_settles_at_the_best(alpha, draft, token) -> None:
     """With a constant chance it ends within one of the length that maximises E/cost, or gives at least 98 % of it."""
@@ -251,7 +282,7 @@ def test_costs_follow_the_clock() -> None:
     running.saw([1], 50.0)
     for _ in range(3):
         running.saw([2], 4.0)
-    assert running.rounds(2, 1) == pytest.approx([2.0, 2.0 + 0.2 * 2.5 / 0.65, 4.0])  # drafting is dearer, too
+    assert running.rounds(2, 1) == pytest.approx([2.0, 2.0 + 0.2 * 3.0, 4.0])  # drafting is dearer, too: by half at most
     for _ in range(60):
         running.saw([2, 1], 99.0)  # rounds that are not alike teach nothing
         assert not running.wants_plain(1)

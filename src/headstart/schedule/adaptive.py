@@ -256,7 +256,7 @@ class AdaptiveSchedule:
             shares = [float(kept is not None) for _, kept in judged]
         else:
             shares = self._shares(done)
-            self._accepted.saw(shares)
+            self._accepted.saw(shares, whole=done.num_accepted == len(done.draft))
         if self._past is not None:
             self._past.saw(shares)
 

@@ -17,6 +17,7 @@ __all__ = ["PastAcceptance", "RunningAcceptance", "RunningCosts"]
 _FIRST_GUESS = 0.6
 _DOUBTED = 0.7
 _LEAST_WEIGHT = 1.0
+_SPELL_PULL, _SPELL_DECAY = 8.0, 0.95
 _LATER_RANKS = 0.25  # the first guess for a second child and on, where those before it were not kept
 
 
@@ -41,7 +42,10 @@ class PastAcceptance:
 
 class RunningAcceptance:
     """P(kept to j tokens or more), from the rounds so far: a share by position, pulled to the share over all positions, which is
-    pulled to a first guess; older rounds count less. With `ranks`, the same for a second child of a node, a third and so on."""
+    pulled to a first guess; older rounds count less. With `ranks`, the same for a second child of a node, a third and so on.
+
+    Acceptance comes in spells: a look-up that was right to the end is in text that repeats. So rounds after a draft that was kept
+    whole are also counted apart from the others, each kind pulled to all of them."""
 
     def __init__(
         self,
@@ -52,22 +56,37 @@ class RunningAcceptance:
         pull: float = 3.0,
         decay: float = 0.97,
         ranks: int = 1,
+        spell_pull: float = _SPELL_PULL,
+        spell_decay: float = _SPELL_DECAY,
     ) -> None:
         """`guess` counts as `weight` observations of the share over all positions (of later ranks, as one), that share as `pull`
-        observations of each position; each further round makes older ones, and the guess, count `decay` times as much."""
+        observations of each position; each further round makes older ones, and the guess, count `decay` times as much. What all
+        rounds say of a position counts as `spell_pull` observations among those after whole drafts, and among the others, where
+        older ones count `spell_decay` times as much."""
         self._guess, self._weight, self._pull, self._decay = guess, weight, pull, decay
+        self._spell_pull, self._spell_decay = spell_pull, spell_decay
+        self._whole = False  # whether the last draft was kept to its end
+        self._spells = {kind: ([0.0] * longest, [0.0] * longest) for kind in (False, True)}  # tried and kept, after either kind
         # [ranks][longest]: how often a child of this rank was judged, those before it not being kept, and how often kept
         self._tried = [[0.0] * longest for _ in range(ranks)]
         self._kept = [[0.0] * longest for _ in range(ranks)]
 
-    def saw(self, shares: Sequence[float]) -> None:
-        """One judged draft: for each position that was reached, the chance (or the fact, 0 or 1) that it was kept."""
+    def saw(self, shares: Sequence[float], *, whole: bool = False) -> None:
+        """One judged draft: by position that was reached, the chance (or the fact, 0 or 1) that it was kept; and whether the
+        whole draft was."""
         self._weight = max(_LEAST_WEIGHT, self._weight * self._decay)
         self.fade(self._decay)
         tried, kept = self._tried[0], self._kept[0]
+        spell_tried, spell_kept = self._spells[self._whole]
+        for place in range(len(tried)):
+            spell_tried[place] *= self._spell_decay
+            spell_kept[place] *= self._spell_decay
         for place, share in enumerate(shares[: len(tried)]):
             tried[place] += 1.0
             kept[place] += share
+            spell_tried[place] += 1.0
+            spell_kept[place] += share
+        self._whole = whole
 
     def saw_children(self, judged: Sequence[tuple[int, int | None]]) -> None:
         """One judged tree: at each node that was reached, how many children it had and the rank of the one kept, if any."""
@@ -90,8 +109,14 @@ class RunningAcceptance:
     def chances(self) -> list[float]:
         """[longest]: P(accepted ≥ j), j = 1 … longest, for chains."""
         chances, reach = [], 1.0
-        for share in self._shares(0):
-            reach *= share
+        pull, (tried, kept) = self._spell_pull, self._spells[self._whole]
+        own = 0.0
+        for place, share in enumerate(self._shares(0)):
+            # A position hardly ever reached is believed to do as well as the one before it: else nothing would be learnt of it.
+            unknown = self._pull / (self._pull + self._tried[0][place])
+            prior = share + unknown * max(0.0, own - share)
+            own = (pull * prior + kept[place]) / (pull + tried[place])
+            reach *= own
             chances.append(reach)
         return chances
 
@@ -118,6 +143,7 @@ class RunningAcceptance:
 _KEPT_TIMINGS = 15  # of each kind of round; enough for a median, few enough to follow a growing context
 _ENOUGH_TIMINGS = 3
 _TRUST = 0.25  # of a plain round: what the measured curve's extra cost of a draft counts against the timed one
+_MOST_FACTOR = 1.5  # lengths that were not timed yet are believed to be dearer by this much at most: else they never would be
 _PLAIN_EVERY = 64  # rounds between two plain ones where every round drafts: without them a slow machine looks like a dear draft
 
 
@@ -156,6 +182,7 @@ class RunningCosts:
         trust = _TRUST * predicted[0]
         found = sum(usual[n] - plain for n in timed) + trust * plain / predicted[0]
         factor = max(0.0, found / (sum(predicted[n] - predicted[0] for n in timed) + trust))
+        factor = min(factor, _MOST_FACTOR * plain / predicted[0])
         return [usual.get(n, plain + factor * (seconds - predicted[0])) for n, seconds in enumerate(predicted)]
 
     def wants_plain(self, batch: int) -> bool:
