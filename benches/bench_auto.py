@@ -109,7 +109,9 @@ def _keywords(temperature: float, gamma: Any, max_tokens: int, seed: int) -> dic
 def _result(name: str, temperature: float, category: str, own: dict[str, dict[int, list[float]]]) -> dict[str, Any]:
     medians = {label: float(np.median([r for place in places.values() for r in place])) for label, places in own.items()}
     best = max((label for label in medians if label != "auto"), key=lambda label: medians[label])
-    goal = max(medians[best], 1.0)  # plain decoding is a fixed choice, too
+    # Plain decoding is a fixed choice, too; pair by pair, as prompts differ more than ways do.
+    goals = own[best] if medians[best] > 1 else {place: [1.0] * len(ratios) for place, ratios in own["auto"].items()}
+    against = [mine / goal for place, ratios in own["auto"].items() for mine, goal in zip(ratios, goals[place], strict=True)]
     places = list(own["auto"].values())
     rng = np.random.default_rng(0)
     drawn = [
@@ -125,7 +127,7 @@ def _result(name: str, temperature: float, category: str, own: dict[str, dict[in
         "lowest_pair": round(min(r for place in places for r in place), 4),
         "fixed": {label: round(m, 4) for label, m in medians.items() if label != "auto"},
         "best_fixed": int(best) if medians[best] > 1 else 0,
-        "against_best_fixed": round(medians["auto"] / goal, 4),
+        "against_best_fixed": round(float(np.median(against)), 4),
         "pairs": sum(map(len, places)),
     }
 

@@ -147,6 +147,53 @@ def speed() -> str:
     return f"{first}\n\n{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
 
+def auto() -> str:
+    """Automatic lengths against plain decoding and against the best fixed length."""
+    rows, documents = [], [read(name) for name in ("auto-smollm2", "auto-qwen2.5-coder-1.5b")]
+    for document in documents:
+        kinds = dict.fromkeys((each["drafter"], each["temperature"]) for each in document["results"])
+        for drafter, temperature in kinds:
+            own = [each for each in document["results"] if (each["drafter"], each["temperature"]) == (drafter, temperature)]
+            cells = [f"{each['auto']:.2f} ({each['interval'][0]:.2f})" for each in own]
+            rows.append(
+                [document["target"], drafter, f"{temperature:g}", *cells, f"{min(e['against_best_fixed'] for e in own):.2f}"]
+            )
+    first = (
+        "Automatic lengths against plain decoding, side by side on the same prompts: the median by category and, in brackets, "
+    )
+    first += (
+        "the lower 95 % bound. The last column, in the worst category, is against the best fixed length or none, chosen with "
+    )
+    first += "hindsight."
+    headings = [
+        "target",
+        "drafter",
+        "temperature",
+        *dict.fromkeys(e["category"] for e in documents[0]["results"]),
+        "against the best",
+    ]
+    sizes = [
+        f"{d['prompts_of_a_category']} prompts a category, {d['n']} times, {d['max_tokens']} tokens ({d['target']})"
+        for d in documents
+    ]
+    return f"{first}\n\n{rows_of(headings, rows)}\n\n{'; '.join(sizes)}. {made_with(documents[0])}"
+
+
+def prediction() -> str:
+    """What `plan` predicted beside what was then measured."""
+    rows, documents = [], [read(name) for name in ("prediction-smollm2", "prediction-qwen2.5-coder-1.5b")]
+    for document in documents:
+        regrets = " and ".join(f"{each['regret']:.1%}" for each in document["choices"])
+        worst = max(abs(each["error"]) for each in document["results"] if each["drafter"] != "none")
+        cells = [f"{document['configurations']}", f"{document['median_absolute_error']:.1%}", f"{worst:.1%}", regrets]
+        rows.append([document["target"], *cells])
+    headings = ["target", "configurations", "median error", "largest error", "its choice slower than the fastest by"]
+    about = (
+        "Drafters and lengths at temperatures 0 and 1; tokens per second as `headstart plan` predicts them and as then measured."
+    )
+    return f"{rows_of(headings, rows)}\n\n{about} {made_with(documents[0])}"
+
+
 def _times(cell: dict[str, Any] | None) -> str:
     return "–" if cell is None else f"{cell['value']:.2f}× ({cell['interval'][0]:.2f}–{cell['interval'][1]:.2f})"
 
@@ -157,6 +204,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "generate": generate,
     "drafters": drafters,
     "speed": speed,
+    "auto": auto,
+    "prediction": prediction,
 }
 _BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
