@@ -156,7 +156,13 @@ def auto() -> str:
             own = [each for each in document["results"] if (each["drafter"], each["temperature"]) == (drafter, temperature)]
             cells = [f"{each['auto']:.2f} ({each['interval'][0]:.2f})" for each in own]
             rows.append(
-                [document["target"], drafter, f"{temperature:g}", *cells, f"{min(e['against_best_fixed'] for e in own):.2f}"]
+                [
+                    _short(document["target"]),
+                    _short(drafter),
+                    f"{temperature:g}",
+                    *cells,
+                    f"{min(e['against_best_fixed'] for e in own):.2f}",
+                ]
             )
     first = (
         "Automatic lengths against plain decoding, side by side on the same prompts: the median by category and, in brackets, "
@@ -173,7 +179,7 @@ def auto() -> str:
         "against the best",
     ]
     sizes = [
-        f"{d['prompts_of_a_category']} prompts a category, {d['n']} times, {d['max_tokens']} tokens ({d['target']})"
+        f"{d['prompts_of_a_category']} prompts a category, {d['n']} times, {d['max_tokens']} tokens ({_short(d['target'])})"
         for d in documents
     ]
     return f"{first}\n\n{rows_of(headings, rows)}\n\n{'; '.join(sizes)}. {made_with(documents[0])}"
@@ -186,12 +192,17 @@ def prediction() -> str:
         regrets = " and ".join(f"{each['regret']:.1%}" for each in document["choices"])
         worst = max(abs(each["error"]) for each in document["results"] if each["drafter"] != "none")
         cells = [f"{document['configurations']}", f"{document['median_absolute_error']:.1%}", f"{worst:.1%}", regrets]
-        rows.append([document["target"], *cells])
+        rows.append([_short(document["target"]), *cells])
     headings = ["target", "configurations", "median error", "largest error", "its choice slower than the fastest by"]
     about = (
         "Drafters and lengths at temperatures 0 and 1; tokens per second as `headstart plan` predicts them and as then measured."
     )
     return f"{rows_of(headings, rows)}\n\n{about} {made_with(documents[0])}"
+
+
+def _short(name: str) -> str:
+    """A reference without the ending that says how its numbers are held."""
+    return name.removesuffix(".gguf").removesuffix("-instruct-q4_k_m")
 
 
 def _times(cell: dict[str, Any] | None) -> str:
