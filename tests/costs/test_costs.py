@@ -194,10 +194,20 @@ def test_what_was_kept_is_where_the_next_run_begins(folder) -> None:
     assert find_past({"file": 2}).tried == 0
 
 
+def test_of_combined_drafters_the_last_is_timed(monkeypatch) -> None:
+    """A look-up in front, which always finds something on the text that rounds are timed on, does not hide a model's price."""
+    watch = Watch()
+    monkeypatch.setattr("headstart.decode.perf_counter", watch)
+    target, small = Slow(4.0, 0.25, watch), Slow(0.5, 0.125, watch)
+    drafter = CombinedDrafter(NGramDrafter(VOCAB), ModelDrafter(small))
+    found = measure_rounds(target, drafter, (1, 3), context=20, repeats=3, clock=watch).costs
+    assert found.draft(3) in (pytest.approx(3 * 0.625), pytest.approx(3 * 0.625 + 0.125))
+
+
 def test_rounds_that_are_timed_leave_nothing_in_a_memory() -> None:
     """A drafter that remembers earlier outputs has none after its rounds were timed, alone and combined; in the loop it has."""
-    for drafter in (SuffixDrafter(VOCAB, memory=100), CombinedDrafter(SuffixDrafter(VOCAB, memory=100), NGramDrafter(VOCAB))):
-        one = drafter if isinstance(drafter, SuffixDrafter) else drafter._drafters[0]
+    for drafter in (SuffixDrafter(VOCAB, memory=100), CombinedDrafter(NGramDrafter(VOCAB), SuffixDrafter(VOCAB, memory=100))):
+        one = drafter if isinstance(drafter, SuffixDrafter) else drafter.last
         measure_rounds(random_model(1, VOCAB), drafter, (1, 2), context=40, repeats=2)
         assert one._memory.automata[0].num_tokens == 0
         for _ in Decoder(random_model(1, VOCAB), drafter).run([request((1, 2), vocab=VOCAB, max_tokens=9)]):

@@ -1,8 +1,9 @@
 """What a whole round costs by the length of its draft: the target's pass, drafting, and everything else, each on its own.
 
 Rounds are run by the loop itself, on a text that repeats: the target's logits are bent so that it goes on repeating, which
-gives a look-up drafter something to find every time, and costs a draft model what any text costs it. Lengths take turns, so that
-a machine that slows down slows all of them; medians are kept, with the interquartile range. The target's own pass is timed
+gives a look-up drafter something to find every time, and costs a draft model what any text costs it. Of combined drafters the
+last is timed, which drafts where those before it have nothing: a look-up in front would hide its price. Lengths take turns, so
+that a machine that slows down slows all of them; medians are kept, with the interquartile range. The target's own pass is timed
 apart, unbent.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from headstart.costs.passes import measure_passes
 from headstart.decode import Decoder, Request
+from headstart.drafters import CombinedDrafter
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
 from headstart.interfaces import Ask, Cache, Context, Drafter, Model, Remembering, Scores
@@ -99,6 +101,8 @@ def measure_rounds(
     context = min(context, model.context_limit - 2 * lengths[-1] - 3)
     if context < 2:
         raise OptionError(f"`gammas` up to {lengths[-1]} do not fit a context of {model.context_limit}; ask for shorter drafts")
+    if isinstance(drafter, CombinedDrafter):
+        drafter = drafter.last
     own = sampling or Sampling()
     width = min(vocab_size or model.vocab_size, model.vocab_size)
     bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed)

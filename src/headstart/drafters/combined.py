@@ -34,6 +34,11 @@ class CombinedDrafter:
         self.feature_layers = tuple(layer for layers in self._layers for layer in layers)
         self.name = "+".join(drafter.name for drafter in drafters)
 
+    @property
+    def last(self) -> Drafter:
+        """The one that drafts where nobody before it has enough."""
+        return self._drafters[-1]
+
     def afresh(self) -> CombinedDrafter:
         """The same drafters, those that remember each with an empty memory."""
         return CombinedDrafter(*(d.afresh() if isinstance(d, Remembering) else d for d in self._drafters))
