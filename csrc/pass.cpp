@@ -37,24 +37,6 @@ void fill_angles(const std::vector<float>& angles, int position, float magnitude
   }
 }
 
-namespace {
-
-void copy_row(const Acts& from, int row, const Acts& to, int to_row) {
-  const size_t k = static_cast<size_t>(from.k), groups = k / kGroup, f = static_cast<size_t>(row), t = static_cast<size_t>(to_row);
-  std::memcpy(to.x + t * k, from.x + f * k, k * sizeof(float));
-  std::memcpy(to.q + t * k, from.q + f * k, k);
-  std::memcpy(to.scale + t * groups, from.scale + f * groups, groups * sizeof(float));
-  std::memcpy(to.sum + t * groups, from.sum + f * groups, groups * sizeof(float));
-  std::memcpy(to.minus_half_sum + 2 * t * groups, from.minus_half_sum + 2 * f * groups, 2 * groups * sizeof(int32_t));
-}
-
-Acts rows_from(const Acts& a, int row) {
-  const size_t k = static_cast<size_t>(a.k), groups = k / kGroup, r = static_cast<size_t>(row);
-  return {a.k, a.x + r * k, a.q + r * k, a.scale + r * groups, a.sum + r * groups, a.minus_half_sum + 2 * r * groups};
-}
-
-}  // namespace
-
 Model::Runner::Runner(const Model& model, std::shared_ptr<Crew> shared)
     : m(model), c(model.config_), k(*model.kernels_), w(*model.weights_), crew(std::move(shared)), pool(crew->pool), ranges(3 * static_cast<size_t>(pool.size())),
       residual_buffers(static_cast<size_t>(pool.size())) {}

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -74,6 +75,20 @@ struct ActsBuffer {
     return {k, x.get(n), q.get(n), scale.get(groups), sum.get(groups), minus_half_sum.get(2 * groups)};
   }
 };
+
+inline void copy_row(const Acts& from, int row, const Acts& to, int to_row) {
+  const size_t k = static_cast<size_t>(from.k), groups = k / kGroup, f = static_cast<size_t>(row), t = static_cast<size_t>(to_row);
+  std::memcpy(to.x + t * k, from.x + f * k, k * sizeof(float));
+  std::memcpy(to.q + t * k, from.q + f * k, k);
+  std::memcpy(to.scale + t * groups, from.scale + f * groups, groups * sizeof(float));
+  std::memcpy(to.sum + t * groups, from.sum + f * groups, groups * sizeof(float));
+  std::memcpy(to.minus_half_sum + 2 * t * groups, from.minus_half_sum + 2 * f * groups, 2 * groups * sizeof(int32_t));
+}
+
+inline Acts rows_from(const Acts& a, int row) {
+  const size_t k = static_cast<size_t>(a.k), groups = k / kGroup, r = static_cast<size_t>(row);
+  return {a.k, a.x + r * k, a.q + r * k, a.scale + r * groups, a.sum + r * groups, a.minus_half_sum + 2 * r * groups};
+}
 
 // Rows of one piece that attend together.
 struct Block {

@@ -121,7 +121,7 @@ class Decoder:
                     f"the prompt is {request.num_prompt} tokens long and the context holds {limit}; "
                     "shorten the prompt or load the model with a larger --context"
                 )
-        with _timed(requests, "prefill"):
+        with _Timed(requests, "prefill"):
             for request in requests:
                 request.cache = self.model.open()
             long, layers = [request for request in requests if len(request.tokens) > 1], self._feature_layers
@@ -146,14 +146,14 @@ class Decoder:
         budgets = [self._budget(request, len(live)) for request in live]
         self._ready(live, budgets)
         start = self._clock()
-        with _timed(live, "other"):  # what no part inside claims
+        with _Timed(live, "other"):  # what no part inside claims
             try:
-                with _timed(live, "draft"):
+                with _Timed(live, "draft"):
                     drafts = self._drafts(live, budgets)
                 asks = [_ask(request, draft, self._feature_layers) for request, draft in zip(live, drafts, strict=True)]
-                with _timed(live, "score"):
+                with _Timed(live, "score"):
                     scores = self.model.score(asks)
-                with _timed(live, "verify"):
+                with _Timed(live, "verify"):
                     for request, draft, scored in zip(live, drafts, scores, strict=True):
                         sources.append(self._judge(request, draft, scored))
             finally:
@@ -185,7 +185,7 @@ class Decoder:
         """Open the drafter, or bring it up to date, for sequences whose schedule has it draft after rounds without it."""
         drafting = [request for request, budget in zip(live, budgets, strict=True) if _drafts_in(request, budget)]
         fresh = [request for request in drafting if not request.drafter_opened]
-        with _timed(fresh, "prefill"):
+        with _Timed(fresh, "prefill"):
             self._open(fresh)
         for request in drafting:
             if request.drafter_behind:
@@ -231,7 +231,7 @@ class Decoder:
         for request in live:
             cache = _cache(request)
             cache.rewind(min(cache.length, len(request.tokens) - 1))
-        with _timed(live, "draft"):
+        with _Timed(live, "draft"):
             for place, request in enumerate(live):
                 features = scores[place].features if place < len(sources) else None
                 if features is not None:
@@ -320,7 +320,9 @@ class _Clock:
         return Seconds(**self.parts)
 
 
-class _timed:  # noqa: N801  (read as a verb; a class, as a generator would cost more than most parts of a round)
+class _Timed:
+    """Adds the seconds inside to a part of each request. No generator: that would cost more than most parts of a round."""
+
     __slots__ = ("_before", "_part", "_requests", "_start")
 
     def __init__(self, requests: Sequence[Request], part: str) -> None:

@@ -81,8 +81,8 @@ class Scores:
 
     def row(self, place: int, processor: Processor, history: Sequence[int]) -> Row:
         """What `processor` makes of one row of the logits. Raises RowError."""
-        known = {} if self.best is None else {"best": self.best[place]}
-        return processor.row(history, self.logits[place], self.ids, **known)
+        best = None if self.best is None else self.best[place]
+        return processor.row(history, self.logits[place], self.ids, best=best)
 
 
 class Model(Protocol):

@@ -119,8 +119,8 @@ class SamplingProcessor:
                 _inside(token, vocab_size, name)
         self.sampling, self.num_prompt, self.vocab_size = sampling, num_prompt, vocab_size
         self.end_ids = frozenset(token for token in end_ids if token < vocab_size)
-        self._dead = frozenset(token for token in holes if token < vocab_size)
-        self._holes = np.array(sorted(self._dead), dtype=np.int64)
+        self._gone = frozenset(token for token in holes if token < vocab_size)
+        self._holes = np.array(sorted(self._gone), dtype=np.int64)
         self._subset: _Subset | None = None  # the last one used
 
     def fitted(self, logits: FloatArray) -> FloatArray:
@@ -137,12 +137,12 @@ class SamplingProcessor:
         """See `process`. Where `ids` are given, `logits` is of those tokens alone and the others are as if at −inf."""
         if ids is not None:
             return self._row_of(history, logits, ids, best)
-        s, end_ids = self.sampling, self.end_ids
-        if best is not None and (best >= self.vocab_size or best in self._dead):
+        if best is not None and (best >= self.vocab_size or best in self._gone):
             best = None
-        if best is not None and s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, end_ids):
+        if best is not None and self._takes_the_largest(history):
             return Row.point(_usable(logits, best), self.vocab_size)  # without a look at the others, or a copy of padded ones
-        return process(self.fitted(logits), s, history, num_prompt=self.num_prompt, end_ids=end_ids, best=best)
+        values = self.fitted(logits)
+        return process(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids, best=best)
 
     def law(self, history: Sequence[int], logits: FloatArray) -> Row:
         """The row after bias, bans and penalties, before temperature and truncation."""
@@ -150,13 +150,18 @@ class SamplingProcessor:
         values = biased_logits(values, self.sampling, history, num_prompt=self.num_prompt, end_ids=self.end_ids)
         return _softmax_row(values, float(values[_best(values)]), 1.0)
 
+    def _takes_the_largest(self, history: Sequence[int]) -> bool:
+        """Whether the row after `history` is the largest logit as it comes, and nothing else."""
+        s = self.sampling
+        return s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, self.end_ids)
+
     def _row_of(self, history: Sequence[int], logits: FloatArray, ids: IntArray, best: int | None) -> Row:
         """`process` in the places of `ids`: a cut vocabulary never costs the time of the whole one."""
         if self._subset is None or self._subset.given is not ids:
             self._subset = _Subset(ids, self.vocab_size, self.sampling, self.end_ids, self._holes)
         subset, s = self._subset, self.sampling
         known = best if best is not None and subset.holds(best) else None
-        if known is not None and s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, self.end_ids):
+        if known is not None and self._takes_the_largest(history):
             return Row.point(int(ids[_usable(logits, known)]), self.vocab_size)
         penalised = _penalises(s)
         places = subset.places(history).tolist() if penalised else history

@@ -303,7 +303,7 @@ def test_twin_keep_is_off_by_one(rule) -> None:
 class ChainHistories(SamplingProcessor):
     """Reads a node's history off the draft as if it were a chain: the tokens drafted last, not the path."""
 
-    def row(self, history, logits, ids=None):
+    def row(self, history, logits, ids=None, *, best=None):
         depth = len(history) - self.known
         return super().row([*history[: self.known], *self.drafted[:depth]], logits)
 

@@ -79,14 +79,14 @@ def test_a_drafter_that_peeks(rule) -> None:
 class Forgetful(SamplingProcessor):
     """Processes every row of a round with the history before the round."""
 
-    def row(self, history, logits, ids=None):
+    def row(self, history, logits, ids=None, *, best=None):
         return super().row(history[: self.known], logits)
 
 
 class RawInside(SamplingProcessor):
     """Leaves rows inside the block unprocessed; only the first row of a round is right."""
 
-    def row(self, history, logits, ids=None):
+    def row(self, history, logits, ids=None, *, best=None):
         if len(history) == self.known:
             return super().row(history, logits)
         return SamplingProcessor(AS_IS, num_prompt=self.num_prompt, vocab_size=self.vocab_size).row(history, logits)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
+from headstart.drafts import NOTHING
 from headstart.errors import OptionError
 from headstart.interfaces import Context, Drafter, Draws, FeatureDrafter, Remembering
 from headstart.records import Draft
@@ -53,7 +54,7 @@ class CombinedDrafter:
     ) -> list[Draft]:
         """For each sequence the first draft that was drawn or is long enough; where there is none, the longest, of equals the
         first."""
-        drafts = [Draft() for _ in states]
+        drafts = [NOTHING] * len(states)
         for place, drafter in enumerate(self._drafters):
             waiting = [
                 i for i, budget in enumerate(budgets) if len(drafts[i]) < min(budget, self._least) and not _drawn(drafts[i])

@@ -19,6 +19,7 @@ from headstart.checkpoints.heads import EagleHead
 from headstart.drafters.eagle_forward import EagleForward
 from headstart.drafters.growth import Growth, Source, source
 from headstart.drafters.own_vocabulary import OwnVocabulary
+from headstart.drafts import NOTHING
 from headstart.errors import RowError
 from headstart.interfaces import Context, Draws, HeadAsk, HeadCache, HeadEngine, HeadRunner, Scores, VocabularyRows
 from headstart.records import Draft
@@ -114,7 +115,7 @@ class EagleDrafter:
                 newest = dict(zip(active, self._runner.run(asks), strict=True))
         for i, length in held.items():
             states[i].cache.rewind(length)
-        return [Draft(tokens=tuple(texts[i][-len(own) :]), rows=tuple(own)) if own else Draft() for i, own in enumerate(rows)]
+        return [Draft(tokens=tuple(texts[i][-len(own) :]), rows=tuple(own)) if own else NOTHING for i, own in enumerate(rows)]
 
     def propose_trees(
         self, states: Sequence[_State], contexts: Sequence[Context], shapes: Sequence[Shape], draws: Sequence[Draws]
@@ -124,7 +125,7 @@ class EagleDrafter:
         Nothing for a sequence whose hidden states are not known."""
         active = [i for i, state in enumerate(states) if self._ready(state, contexts[i])]
         self._catch_up([states[i] for i in active], [contexts[i] for i in active])
-        drafts = [Draft() for _ in states]
+        drafts = [NOTHING] * len(states)
         trees = {i: _Tree(Growth(shapes[i], draws[i], len(contexts[i].tokens)), states[i]) for i in active}
         growing = list(trees)
         while growing:

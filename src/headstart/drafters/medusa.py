@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headstart.checkpoints import MedusaHead
 from headstart.drafters.own_vocabulary import OwnVocabulary
+from headstart.drafts import NOTHING
 from headstart.errors import RowError
 from headstart.interfaces import Context, Draws
 from headstart.records import Draft
@@ -56,7 +57,7 @@ class MedusaDrafter:
         self, states: Sequence[_State], contexts: Sequence[Context], budgets: Sequence[int], draws: Sequence[Draws]
     ) -> list[Draft]:
         """A token from each head in turn. Nothing where the newest hidden state is not known."""
-        drafts = [Draft() for _ in states]
+        drafts = [NOTHING] * len(states)
         active = [
             i
             for i, budget in enumerate(budgets)

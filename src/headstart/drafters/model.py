@@ -13,6 +13,7 @@ from typing import final
 
 from headstart.drafters.growth import Growth, source
 from headstart.drafters.rollout import extend, roll_out
+from headstart.drafts import NOTHING
 from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
 from headstart.rows import FloatArray
@@ -81,7 +82,7 @@ class ModelDrafter:
                 growth.grow([source(context.processor, history, logits, scored.ids) for history, logits in pairs])
             active = [i for i in active if growths[i].frontier]
             scores = self._score_trees([states[i] for i in active], [growths[i] for i in active])
-        return [growths[i].draft() if i in growths else Draft() for i in range(len(states))]
+        return [growths[i].draft() if i in growths else NOTHING for i in range(len(states))]
 
     def commit(self, state: _State, tokens: Sequence[int], features: FloatArray | None) -> None:
         """Drop from the cache whatever was drafted and not kept."""

@@ -25,9 +25,7 @@ class OwnVocabulary:
 
     def row(self, processor: Processor, history: Sequence[int], logits: FloatArray, best: int | None = None) -> Row:
         """The row after `history` from logits [size] in the drafter's order, the largest at `best`. Raises RowError."""
-        if self._order is not None:
-            return processor.row(history, logits[self._order], self.ids)
-        return processor.row(history, logits, self.ids, best=best)
+        return processor.row(history, self.ordered(logits), self.ids, best=best if self._order is None else None)
 
     def ordered(self, logits: FloatArray) -> FloatArray:
         """Logits [size] in the order of `ids`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from headstart.drafts import NOTHING
 from headstart.errors import RowError
 from headstart.interfaces import Ask, Cache, Context, Draws, Model, Scores
 from headstart.records import Draft
@@ -44,7 +45,7 @@ def roll_out(
     last_rows: LastRows,
 ) -> list[Draft]:
     """One chain a sequence; several share each of the model's passes. A row nothing can be drawn from ends its draft."""
-    drafts = [Draft() for _ in contexts]
+    drafts = [NOTHING] * len(contexts)
     active = [i for i, room in enumerate(rooms) if room > 0]
     while active:
         still = []

@@ -140,6 +140,6 @@ def wanted_features(ask: Ask, layers: Sequence[int], features: FloatArray | None
     """Of the pass's `features` [tokens, layers, hidden] those `ask` wants, [tokens, wanted · hidden]; or None."""
     if features is None or not ask.feature_layers:
         return None
-    if list(ask.feature_layers) != layers:
-        features = features[:, [list(layers).index(layer) for layer in ask.feature_layers]]
+    if list(ask.feature_layers) != list(layers):
+        features = features[:, [layers.index(layer) for layer in ask.feature_layers]]
     return features.reshape(len(features), -1)
