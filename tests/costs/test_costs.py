@@ -185,10 +185,12 @@ def test_what_was_kept_is_where_the_next_run_begins(folder) -> None:
     pacer.costs("block", greedy=True)
     for _ in range(9):
         pacer._past["block", True].saw([0.0, 0.0])
+    pacer._past["block", True].saved = 3.5
     pacer.keep(Options())
     again = Pacer(Slow(1.0, 1.0), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
     again.costs("block", greedy=True)
     assert again._past["block", True].guess == pytest.approx(6 / 28)
+    assert again._past["block", True].saved == 3.5
     again.costs("block", greedy=True, refresh=True)
     assert again._past["block", True].guess == pytest.approx(0.6)
     assert find_past({"file": 2}).tried == 0

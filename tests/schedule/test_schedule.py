@@ -88,7 +88,7 @@ def test_break_even() -> None:
 
 def test_acceptance_moves_from_the_guess_to_what_is_seen() -> None:
     """By position, pulled to the pooled share, older rounds counting less."""
-    seen = RunningAcceptance(3, guess=0.5, weight=2.0)
+    seen = RunningAcceptance(3, guess=0.5, weight=2.0, pull=3.0)
     assert seen.chances() == pytest.approx([0.5, 0.25, 0.125])
     for _ in range(200):
         seen.saw([0.9, 0.2])
@@ -215,6 +215,36 @@ def test_what_earlier_texts_kept_is_where_a_text_begins() -> None:
     assert always.guess < 0.9
     assert PastAcceptance().guess == pytest.approx(0.6)
     assert PastAcceptance(kept=300.0, tried=300.0, most=10.0).guess < 1
+
+
+def test_what_a_text_gained_the_next_may_risk() -> None:
+    """After a text in which everything was kept a short one may draft more at first, and so lose 3 % of itself; a text that
+    loses leaves nothing."""
+    measured = costs(0.4, 0.05)
+    past = PastAcceptance(kept=90.0, tried=100.0)
+    assert adaptive(measured, past=past).length(64, 1) < adaptive(measured, past=past).length(1000, 1)
+    for _ in range(3):
+        play(adaptive(measured, past=past), 1.0, 40)
+    assert past.saved == pytest.approx(12.0)
+    past = PastAcceptance(kept=90.0, tried=100.0, saved=past.saved)
+    following = adaptive(measured, past=past)
+    assert following.length(64, 1) == adaptive(measured, past=past).length(1000, 1)
+    assert following._account == pytest.approx(0.03 * 64)
+    play(following, 0.0, 40)
+    assert past.saved < 0.5
+
+
+def test_a_guess_from_many_texts_is_not_given_up_for_one_round() -> None:
+    """One miss at the beginning of a text moves a guess that rests on 200 positions less than one that rests on none."""
+    known, unknown = PastAcceptance(kept=120.0, tried=200.0), PastAcceptance()
+    assert known.guess == pytest.approx(unknown.guess)
+    assert (known.weight, unknown.weight) == (30.0, 10.0)
+    after = []
+    for past in (known, unknown):
+        accepted = RunningAcceptance(8, guess=past.guess, weight=past.weight)
+        accepted.saw([0.0])
+        after.append(accepted.chances()[1])
+    assert after[0] > after[1]
 
 
 def test_it_comes_back_when_the_text_changes() -> None:

@@ -44,15 +44,16 @@ def find_past(key: Mapping[str, Any]) -> PastAcceptance:
     """How far drafts were kept in earlier runs, under `key`; nothing known yet if nothing was kept."""
     try:
         found = _found(_about_past(key))["acceptance"]
-        kept, tried = float(found["kept"]), float(found["tried"])
-        return PastAcceptance(kept=kept, tried=tried) if 0 <= kept <= tried < math.inf else PastAcceptance()
+        kept, tried, saved = (float(found[name]) for name in ("kept", "tried", "saved"))
+        sane = 0 <= kept <= tried < math.inf and 0 <= saved < math.inf
+        return PastAcceptance(kept=kept, tried=tried, saved=saved) if sane else PastAcceptance()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return PastAcceptance()
 
 
 def keep_past(key: Mapping[str, Any], past: PastAcceptance) -> None:
     """Keep `past` for later runs, under `key`."""
-    _keep(_about_past(key), {"acceptance": {"kept": past.kept, "tried": past.tried}})
+    _keep(_about_past(key), {"acceptance": {"kept": past.kept, "tried": past.tried, "saved": past.saved}})
 
 
 def _about_past(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ stopping time, so the law of the text is the target's (under `coupled` the text 
 drafter is not called.
 
 What drafting may lose is bounded, whatever is kept: a round is drafted only where the worst that can come of it is still in an
-account, which begins with the time of a few plain rounds and grows a little with each round, and by what drafts gain. It does not
-know models or rules, and takes costs as they are given.
+account, which begins with the time of a few plain rounds, or with what the text before gained, and grows a little with each
+round, and by what drafts gain. It does not know models or rules, and takes costs as they are given.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _COULD_PAY = 1.05  # the same with every drafted token kept: costs are measured 
 _SHARE_OF_TEXT = 0.01  # the account's first size for each token of room …
 _LEAST_ACCOUNT = 0.5  # … but so many plain rounds for the shortest texts
 _MOST_SAVED = 12.0  # plain rounds: what drafts gain beyond it is not lost again, should they stop paying
+_SHARE_CARRIED = 0.03  # of the next text's room: what it may lose of the gains of the text before
 _NEVER = 10**9  # rounds of pause
 
 
@@ -83,7 +84,7 @@ class AdaptiveSchedule:
         self._longest, self._counts, self._past = longest, counts, past
         self._tries_cost, self._most_lost, self._shortest_pause = tries_cost, most_lost, shortest_pause
         self._tree_choice = trees
-        guess = {} if past is None else {"guess": past.guess}
+        guess = {} if past is None else {"guess": past.guess, "weight": past.weight}
         self._accepted = RunningAcceptance(longest, ranks=1 if trees is None else trees.most_ranks, **guess)
         self._account: float | None = None  # plain rounds that drafting may still lose; None: not asked yet
         self._opened = False
@@ -127,6 +128,8 @@ class AdaptiveSchedule:
             self._seconds(len(done.draft), costs, batch) / costs[0] + self._missed * self._catching_up() - done.num_accepted - 1
         )
         self._account = min(_MOST_SAVED, grown - lost)
+        if self._past is not None:
+            self._past.saved = max(0.0, self._account)
         self._rounds_drafted += 1
         self._opened = True
         if self._off:
@@ -169,7 +172,8 @@ class AdaptiveSchedule:
         if most < 1:
             return 0
         if self._account is None:
-            self._account = min(self._most_lost, max(_LEAST_ACCOUNT, _SHARE_OF_TEXT * room))
+            carried = 0.0 if self._past is None else min(self._past.saved, _SHARE_CARRIED * room)
+            self._account = max(carried, min(self._most_lost, max(_LEAST_ACCOUNT, _SHARE_OF_TEXT * room)))
         seconds = self._costs.rounds(self._longest, batch)
         if not self._may_pay(seconds, room) or self._costs.wants_plain(batch):
             return 0

@@ -14,7 +14,8 @@ from headstart.schedule.curve import RoundCosts
 
 __all__ = ["PastAcceptance", "RunningAcceptance", "RunningCosts"]
 
-_FIRST_GUESS = 0.6
+_FIRST_GUESS, _FIRST_WEIGHT = 0.6, 10.0
+_PAST_WEIGHT = 0.1  # of a position judged in an earlier text: texts differ
 _DOUBTED = 0.7
 _LEAST_WEIGHT = 1.0
 _SPELL_PULL, _SPELL_DECAY = 8.0, 0.95
@@ -22,11 +23,12 @@ _LATER_RANKS = 0.25  # the first guess for a second child and on, where those be
 
 
 class PastAcceptance:
-    """How often drafts were kept in texts before: what the next text begins with as its guess."""
+    """How often drafts were kept in texts before, and what they gained: what the next text begins with."""
 
-    def __init__(self, *, kept: float = 0.0, tried: float = 0.0, most: float = 200.0) -> None:
-        """`kept` of `tried` judged positions so far; beyond `most` older ones count less."""
-        self.kept, self.tried, self._most = kept, tried, most
+    def __init__(self, *, kept: float = 0.0, tried: float = 0.0, saved: float = 0.0, most: float = 200.0) -> None:
+        """`kept` of `tried` judged positions so far; beyond `most` older ones count less. `saved`: plain rounds that the newest
+        text had left of what drafts gained."""
+        self.kept, self.tried, self.saved, self._most = kept, tried, saved, most
 
     def saw(self, shares: Sequence[float]) -> None:
         """One judged draft."""
@@ -37,7 +39,12 @@ class PastAcceptance:
     @property
     def guess(self) -> float:
         """The share kept; at first the usual guess, which counts as ten positions."""
-        return (10 * _FIRST_GUESS + self.kept) / (10 + self.tried)
+        return (_FIRST_WEIGHT * _FIRST_GUESS + self.kept) / (_FIRST_WEIGHT + self.tried)
+
+    @property
+    def weight(self) -> float:
+        """How many observations of a text the guess counts as: the more, the more it rests on."""
+        return _FIRST_WEIGHT + _PAST_WEIGHT * self.tried
 
 
 class RunningAcceptance:
@@ -52,8 +59,8 @@ class RunningAcceptance:
         longest: int,
         *,
         guess: float = _FIRST_GUESS,
-        weight: float = 10.0,
-        pull: float = 3.0,
+        weight: float = _FIRST_WEIGHT,
+        pull: float = 6.0,
         decay: float = 0.97,
         ranks: int = 1,
         spell_pull: float = _SPELL_PULL,
