@@ -1,9 +1,9 @@
 """Does `headstart plan` predict what is then measured, and is its choice the best there is?
 
-Samples as the plan takes them; then, repeat by repeat, costs as the plan measures them, and every candidate and plain decoding
-answer the same prompts, side by side, a few tokens at a time: a host whose memory is faster at one hour than at another is so for
-both. Tokens per second, predicted and measured, are medians over repeats, the prompt's reading left out. The regret is how much
-slower the plan's choice is than the fastest that was measured. Last line: one JSON object.
+Samples as the plan takes them; then, again and again, costs as the plan measures them, and every candidate and plain decoding
+answer half of the prompts, side by side, a few tokens at a time: a host whose memory is faster at one minute than at another is
+so for both. Predicted are medians over the plans, measured all tokens over all seconds, the prompt's reading left out. The regret
+is how much slower the plan's choice is than the fastest that was measured. Last line: one JSON object.
 
     python benches/bench_prediction.py --target qwen2.5-coder-1.5b --drafter ngram --drafter model:qwen2.5-coder-0.5b --minutes 11
 """
@@ -37,36 +37,18 @@ RULES = {0.0: "block", 1.0: "coupled"}  # under coupled every way says the same
 def main() -> None:
     asked = _arguments()
     started = time.perf_counter()
-    gammas = [int(n) for n in asked.gamma.split(",")]
     temperatures = [float(t) for t in asked.temperature.split(",")]
     prompts = builtin_prompts(asked.category or CATEGORIES, each=asked.each)
     loaded = load_many(asked.target, ["none", *(asked.drafter or ["ngram", "suffix"])])
-    llms = {each.llm.drafter.name: each.llm for each in loaded}
-    rows, choices, repeats = [], [], asked.repeats
-    for temperature in temperatures:
-        begun = time.perf_counter()
-        allowed = (asked.minutes * 60 - (begun - started)) / (len(temperatures) - temperatures.index(temperature))
-        texts = sample_texts(loaded[0].llm, prompts, max_tokens=asked.max_tokens, temperature=temperature, seed=0)
-        plans, measured = [], []
-        while len(plans) < asked.repeats:
-            before = time.perf_counter()
-            plans.append(_plan(loaded, texts, temperature, gammas, asked))
-            measured.append(_measured(plans[-1], llms, prompts, temperature, asked.max_tokens, len(plans)))
-            now = time.perf_counter()
-            if now - begun + (now - before) > allowed:
-                break
-        repeats = min(repeats, len(plans))
-        keys = [_key(each) for each in plans[-1].candidates]
-        predicted = {key: float(np.median([_predicted(plan, key) for plan in plans])) for key in keys}
-        found = {key: float(np.median([one[key] for one in measured])) for key in keys}
-        settled = [replace(each, predicted_tokens_per_second=predicted[_key(each)]) for each in plans[-1].candidates]
-        own = [_row(temperature, each, found[_key(each)]) for each in settled]
+    rows: list[dict[str, Any]] = []
+    choices, repeats = [], asked.repeats
+    for place, temperature in enumerate(temperatures):
+        end = time.perf_counter() + (asked.minutes * 60 - (time.perf_counter() - started)) / (len(temperatures) - place)
+        plans, measured = _alternated(loaded, prompts, temperature, end, asked)
+        repeats = min(repeats, len(plans) // 2)
+        own, choice = _compared(temperature, plans, measured)
         rows += own
-        best_plan = choose(settled)
-        chosen = next(r for r, each in zip(own, settled, strict=True) if each == best_plan)
-        best = max(own, key=lambda r: r["measured"])
-        regret = 1.0 - chosen["measured"] / best["measured"]
-        choices.append({"temperature": temperature, "chosen": chosen, "best": best, "regret": round(regret, 4)})
+        choices.append(choice)
     errors = [abs(r["error"]) for r in rows if r["drafter"] != "none"]
     _show(rows, choices)
     document = {
@@ -85,6 +67,40 @@ def main() -> None:
         "results": rows,
     }
     print(json.dumps(document))
+
+
+def _alternated(
+    loaded: list[Loaded], prompts: list[Prompt], temperature: float, end: float, asked: Any
+) -> tuple[list[Plan], dict[Key, float]]:
+    """Plans, and tokens per second of every candidate: costs are measured anew before every half of the prompts, until `end`.
+
+    Tokens per second are all tokens over all seconds, of as many first halves as second ones."""
+    llms = {each.llm.drafter.name: each.llm for each in loaded}
+    gammas = [int(n) for n in asked.gamma.split(",")]
+    texts = sample_texts(loaded[0].llm, prompts, max_tokens=asked.max_tokens, temperature=temperature, seed=0)
+    plans: list[Plan] = []
+    totals: dict[Key, list[float]] = {}  # tokens and seconds
+    begun = time.perf_counter()
+    while len(plans) < 2 * asked.repeats:
+        plans.append(_plan(loaded, texts, temperature, gammas, asked))
+        _run(plans, llms, prompts, temperature, asked.max_tokens, totals)
+        now = time.perf_counter()
+        if len(plans) % 2 == 0 and now + 2 * (now - begun) / len(plans) > end:
+            break
+    return plans, {key: tokens / seconds for key, (tokens, seconds) in totals.items()}
+
+
+def _compared(temperature: float, plans: list[Plan], measured: dict[Key, float]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Prediction beside measurement, and what following the plan costs."""
+    keys = [_key(each) for each in plans[-1].candidates]
+    predicted = {key: float(np.median([_predicted(plan, key) for plan in plans])) for key in keys}
+    settled = [replace(each, predicted_tokens_per_second=predicted[_key(each)]) for each in plans[-1].candidates]
+    rows = [_row(temperature, each, measured[_key(each)]) for each in settled]
+    best_plan = choose(settled)
+    chosen = next(row for row, each in zip(rows, settled, strict=True) if each == best_plan)
+    best = max(rows, key=lambda row: row["measured"])
+    regret = round(1.0 - chosen["measured"] / best["measured"], 4)
+    return rows, {"temperature": temperature, "chosen": chosen, "best": best, "regret": regret}
 
 
 def _arguments() -> argparse.Namespace:
@@ -113,19 +129,23 @@ def _plan(loaded: list[Loaded], texts: list[Text], temperature: float, gammas: l
     return make_plan(loaded[0].llm, guessers, texts, measure, rules=[RULES[min(1.0, temperature)]], gammas=gammas)
 
 
-def _measured(
-    plan: Plan, llms: dict[str, LLM], prompts: list[Prompt], temperature: float, max_tokens: int, repeat: int
-) -> dict[Key, float]:
-    """Tokens per second of every candidate: all tokens over all seconds of all prompts."""
-    seconds: dict[Key, float] = {}
-    tokens: dict[Key, int] = {}
-    for place, prompt in enumerate(prompts):
-        asked = {_key(each): (llms[each.drafter], _asked(each, temperature, max_tokens, place)) for each in plan.candidates}
-        for key, out in side_by_side(asked, prompt.text, first=place + repeat).items():
-            seconds[key] = seconds.get(key, 0.0) + out.stats.seconds.total - out.stats.seconds.prefill
-            tokens[key] = tokens.get(key, 0) + len(out.token_ids)
-        _bar(place + 1, len(prompts), f"temperature {temperature:g}, repeat {repeat}")
-    return {key: tokens[key] / seconds[key] for key in seconds}
+def _run(
+    plans: list[Plan],
+    llms: dict[str, LLM],
+    prompts: list[Prompt],
+    temperature: float,
+    max_tokens: int,
+    totals: dict[Key, list[float]],
+) -> None:
+    """Every candidate of the newest plan answers one half of the prompts, and the next time the other."""
+    half = range((len(plans) + 1) % 2, len(prompts), 2)
+    for done, place in enumerate(half, start=1):
+        asked = {_key(each): (llms[each.drafter], _asked(each, temperature, max_tokens, place)) for each in plans[-1].candidates}
+        for key, out in side_by_side(asked, prompts[place].text, first=place + len(plans)).items():
+            total = totals.setdefault(key, [0.0, 0.0])
+            total[0] += len(out.token_ids)
+            total[1] += out.stats.seconds.total - out.stats.seconds.prefill
+        _bar(done, len(half), f"temperature {temperature:g}, half {len(plans)}")
 
 
 def _key(each: Candidate) -> Key:

@@ -46,15 +46,16 @@ Tensor tensor_of(const nb::tuple& item, Bits& array) {
 }
 
 std::shared_ptr<Head> load(const std::shared_ptr<SharedModel>& target, nb::list tensors, nb::handle ids, int generation, bool norm_before_residual, int hidden, int states, int heads,
-                           int kv_heads, int head_dim, int ff, float eps, float rope_base) {
+                           int kv_heads, int head_dim, int ff, float eps, float rope_base, const std::string& quantize) {
   if (generation != 1 && generation != 3) throw std::invalid_argument("`generation` must be 1 or 3, got " + std::to_string(generation));
+  const Type widest = *quantized_type(quantize);
   const HeadShape shape{generation == 1, norm_before_residual, hidden, states, heads, kv_heads, head_dim, ff, eps, rope_base, integers(ids, "ids")};
   std::vector<Tensor> found;
   std::vector<Bits> arrays(nb::len(tensors));
   for (size_t i = 0; i < arrays.size(); i++) found.push_back(tensor_of(nb::cast<nb::tuple>(tensors[i]), arrays[i]));
   auto head = std::make_shared<Head>(Head{std::make_shared<SharedModel>()});
   nb::gil_scoped_release release;
-  head->shared->model = Model::load_head(shape, found, target->model);
+  head->shared->model = Model::load_head(shape, found, target->model, widest);
   return head;
 }
 
@@ -110,9 +111,9 @@ nb::list score(const Head& head, nb::handle asks, bool from_target) {
 void bind_head(nb::module_& m) {
   nb::class_<Head>(m, "Head", "A draft head (EAGLE): one layer that continues a model's hidden states.")
       .def_static("load", &load, nb::arg("target"), nb::arg("tensors"), nb::arg("ids"), nb::kw_only(), nb::arg("generation"), nb::arg("norm_before_residual"), nb::arg("hidden"),
-                  nb::arg("states"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ff"), nb::arg("eps"), nb::arg("rope_base"),
+                  nb::arg("states"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ff"), nb::arg("eps"), nb::arg("rope_base"), nb::arg("quantize") = "Q8_0",
                   "`tensors` (name, array, type) by the names of published checkpoints; embeddings and vocabulary rows may be missing: the target's are\n"
-                  "used then. `ids`: the target's id of each token that is drafted. Raises FileError for a head that cannot be run.")
+                  "used then. `ids`: the target's id of each token that is drafted. `quantize`: Q8_0 or Q4_0, which wider matrices of the layer become. Raises FileError for a head that cannot be run.")
       .def("open", [](const Head& head) { return open_cache(head.shared); }, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("from_target") = false,
            "For each ask (cache, tokens, hidden, parents or None, grows, num_logits): what the layer puts out [tokens, hidden], logits\n"

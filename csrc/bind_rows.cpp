@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "bind.h"
 #include "rows.h"
@@ -50,6 +51,25 @@ double residual(const Floats& p, const Floats& q, float scale, const Filled& out
   return kernels().residual(p.data(), q.data(), scale, static_cast<int>(p.size()), out.data());
 }
 
+// Ids index the other array: none may be outside it.
+void inside(const Ids& ids, const Floats& q, size_t n) {
+  same_length(ids.size(), q.size(), "q");
+  bool good = true;
+  for (size_t i = 0; i < ids.size(); i++) good = good && ids.data()[i] >= 0 && static_cast<size_t>(ids.data()[i]) < n;
+  if (!good) throw std::invalid_argument("`ids` must be places of `p`, from 0 to " + std::to_string(n) + " − 1");
+}
+
+double common_of(const Floats& p, const Ids& ids, const Floats& q, float scale) {
+  inside(ids, q, p.size());
+  return common(p.data(), ids.data(), q.data(), static_cast<int64_t>(ids.size()), scale);
+}
+
+double beyond_of(const Floats& p, const Ids& ids, const Floats& q, float scale, const std::optional<Filled>& out) {
+  inside(ids, q, p.size());
+  if (out) same_length(p.size(), out->size(), "out");
+  return beyond(p.data(), static_cast<int64_t>(p.size()), ids.data(), q.data(), static_cast<int64_t>(ids.size()), scale, out ? out->data() : nullptr);
+}
+
 int64_t pick_place(const Floats& probs, double uniform) { return pick(probs.data(), static_cast<int64_t>(probs.size()), uniform); }
 
 template <class Real>
@@ -64,6 +84,9 @@ void bind_rows(nb::module_& m) {
   m.def("softmax", &softmax, nb::arg("logits"), nb::arg("top"), nb::arg("temperature"), nb::arg("out"), "out = e^((logits − top)/temperature), normalised.");
   m.def("at_least", &at_least, nb::arg("x"), nb::arg("threshold"), "How many entries are at least `threshold`, and their sum.");
   m.def("residual", &residual, nb::arg("p"), nb::arg("q"), nb::arg("scale"), nb::arg("out"), "out = max(scale·p − q, 0); comes back: its sum.");
+  m.def("common", &common_of, nb::arg("p"), nb::arg("ids"), nb::arg("q"), nb::arg("scale"), "Σ min(scale·p, q) over the places `ids` of p, which q is of.");
+  m.def("beyond", &beyond_of, nb::arg("p"), nb::arg("ids"), nb::arg("q"), nb::arg("scale"), nb::arg("out").none() = nb::none(),
+        "out = max(scale·p − q, 0), q being of the places `ids` and zero elsewhere; comes back: its sum. Without `out`, the sum alone.");
   m.def("pick", &pick_place, nb::arg("probs"), nb::arg("uniform"), "The place where the running sum first exceeds uniform · total; −1 where all are zero.");
   m.def("fixed_log", &fixed_log, nb::arg("u"), "Natural log of u in (0, 1), the same bits on every machine.");
   m.def("race", &race_places<float>, nb::arg("seed"), nb::arg("position"), nb::arg("probs"), nb::arg("ids").none(),

@@ -1,7 +1,7 @@
 // Draft heads: how one is made into a model of one layer, and what such a model does before that layer (Li et al. 2024, 2025).
 //
-// Matrices become Q8_0, but for `fc`, which stays as it is: hidden states of the target differ a hundredfold in size within a group
-// of 32, and as eight bits the small ones would be lost. Borrowed rows of the vocabulary keep the target's own bits.
+// Matrices of the layer become Q8_0 or Q4_0, as asked, but for `fc`, which stays as it is: hidden states of the target differ a
+// hundredfold in size within a group of 32, and as eight bits the small ones would be lost. Borrowed rows of the vocabulary keep the target's own bits.
 #include "head.h"
 
 #include <cmath>
@@ -90,7 +90,7 @@ class Parts {
 };
 
 // Norms and biases into memory, matrices as jobs for the packer, in the order in which a pass reads them.
-Packer lay_out(Model::Weights& w, const Config& c, const HeadShape& s, const Parts& parts) {
+Packer lay_out(Model::Weights& w, const Config& c, const HeadShape& s, const Parts& parts, Type widest) {
   const std::string layer = "midlayer.", attention = layer + "self_attn.";
   const int q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   w.fusion = std::make_unique<Fusion>();
@@ -110,18 +110,18 @@ Packer lay_out(Model::Weights& w, const Config& c, const HeadShape& s, const Par
   l.k_bias = parts.vector(attention + "k_proj.bias", kv, false);
   l.v_bias = parts.vector(attention + "v_proj.bias", kv, false);
   Packer packer;
-  const auto add = [&](const std::string& name, int outputs, int inputs, Matrix& m, std::optional<Type> widest) {
-    packer.add(parts.must(name, {static_cast<uint64_t>(inputs), static_cast<uint64_t>(outputs)}), m, widest);
+  const auto add = [&](const std::string& name, int outputs, int inputs, Matrix& m, std::optional<Type> most) {
+    packer.add(parts.must(name, {static_cast<uint64_t>(inputs), static_cast<uint64_t>(outputs)}), m, most);
   };
   const int entry = f.first ? c.hidden : 2 * c.hidden;
   add("fc.weight", c.hidden, f.first ? 2 * c.hidden : s.states, f.fc, std::nullopt);
-  add(attention + "q_proj.weight", q, entry, l.q, Type::Q8_0);
-  add(attention + "k_proj.weight", kv, entry, l.k, Type::Q8_0);
-  add(attention + "v_proj.weight", kv, entry, l.v, Type::Q8_0);
-  add(attention + "o_proj.weight", c.hidden, q, l.o, Type::Q8_0);
-  add(layer + "mlp.gate_proj.weight", c.ff, c.hidden, l.gate, Type::Q8_0);
-  add(layer + "mlp.up_proj.weight", c.ff, c.hidden, l.up, Type::Q8_0);
-  add(layer + "mlp.down_proj.weight", c.hidden, c.ff, l.down, Type::Q8_0);
+  add(attention + "q_proj.weight", q, entry, l.q, widest);
+  add(attention + "k_proj.weight", kv, entry, l.k, widest);
+  add(attention + "v_proj.weight", kv, entry, l.v, widest);
+  add(attention + "o_proj.weight", c.hidden, q, l.o, widest);
+  add(layer + "mlp.gate_proj.weight", c.ff, c.hidden, l.gate, widest);
+  add(layer + "mlp.up_proj.weight", c.ff, c.hidden, l.up, widest);
+  add(layer + "mlp.down_proj.weight", c.hidden, c.ff, l.down, widest);
   return packer;
 }
 
@@ -139,7 +139,7 @@ Tensor some_rows(const Tensor& matrix, const std::vector<int32_t>& ids, std::vec
 
 }  // namespace
 
-std::shared_ptr<Model> Model::load_head(const HeadShape& shape, const std::vector<Tensor>& tensors, std::shared_ptr<const Model> target) {
+std::shared_ptr<Model> Model::load_head(const HeadShape& shape, const std::vector<Tensor>& tensors, std::shared_ptr<const Model> target, Type widest) {
   std::shared_ptr<Model> model(new Model());
   model->weights_ = std::make_unique<Weights>(nullptr);
   model->config_ = config_of(shape, target->config_);
@@ -165,7 +165,7 @@ std::shared_ptr<Model> Model::load_head(const HeadShape& shape, const std::vecto
     c.embedding_scale = target->config_.embedding_scale;
   }
   w.embedding = embedding ? &w.own_tensor : target->weights_->embedding;
-  Packer packer = lay_out(w, c, shape, parts);
+  Packer packer = lay_out(w, c, shape, parts, widest);
   std::vector<uint8_t> held;
   const Tensor borrowed = head ? *head : some_rows(*target->weights_->head_tensor, shape.ids, held);
   packer.add(&borrowed, w.head, Type::Q8_0);

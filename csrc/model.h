@@ -80,8 +80,8 @@ class Model : public std::enable_shared_from_this<Model> {
   static std::shared_ptr<Model> load(std::shared_ptr<const WeightFile> file, int threads, const Kernels* kernels, int context, std::optional<Type> widest,
                                      const std::function<void(double)>& progress);
   // A draft head beside `target`: a model of one layer that reads a hidden state with each token, on the target's threads. `tensors` go
-  // by the names of published checkpoints and may be let go afterwards. Throws FileError for a head that cannot be run.
-  static std::shared_ptr<Model> load_head(const HeadShape& shape, const std::vector<Tensor>& tensors, std::shared_ptr<const Model> target);
+  // by the names of published checkpoints and may be let go afterwards; `widest` as above, for the layer. Throws FileError for a head that cannot be run.
+  static std::shared_ptr<Model> load_head(const HeadShape& shape, const std::vector<Tensor>& tensors, std::shared_ptr<const Model> target, Type widest);
   // What such a model will hold in memory, told before any of it is asked for. Throws FileError as `load` does.
   struct Needs {
     size_t weights = 0, cache_per_token = 0;

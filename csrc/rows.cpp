@@ -1,6 +1,7 @@
 // Draws that give the same token on every machine: integer noise, and sums and logarithms in a fixed order.
 #include "rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -72,6 +73,20 @@ struct Race {
   }
 };
 
+// Σ scale·x, in single precision within a block.
+double sum_of(const float* x, int64_t n, float scale) {
+  double total = 0.0;
+  for (int64_t from = 0; from < n; from += kBlock) {
+    const int64_t to = n - from < kBlock ? n : from + kBlock;
+    float lanes[16] = {};
+    int64_t i = from;
+    for (; i + 16 <= to; i += 16) for (int l = 0; l < 16; l++) lanes[l] += scale * x[i + l];
+    for (int l = 0; i < to; i++, l++) lanes[l] += scale * x[i];
+    for (const float lane : lanes) total += static_cast<double>(lane);
+  }
+  return total;
+}
+
 constexpr int kNoise = 512;  // tokens whose noise is made before any of them is looked at
 
 }  // namespace
@@ -89,6 +104,21 @@ double fixed_log(double u) {
   double series = 0.0;
   for (int odd = 23; odd > 0; odd -= 2) series = series * square + 1.0 / odd;
   return exponent * 0.6931471805599453 + 2.0 * (s * series);
+}
+
+double common(const float* p, const int64_t* ids, const float* q, int64_t count, float scale) {
+  double lanes[4] = {};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) for (int l = 0; l < 4; l++) lanes[l] += static_cast<double>(std::min(scale * p[ids[i + l]], q[i + l]));
+  for (int l = 0; i < count; i++, l++) lanes[l] += static_cast<double>(std::min(scale * p[ids[i]], q[i]));
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+double beyond(const float* p, int64_t n, const int64_t* ids, const float* q, int64_t count, float scale, float* out) {
+  if (!out) return std::max(0.0, sum_of(p, n, scale) - common(p, ids, q, count, scale));
+  for (int64_t i = 0; i < n; i++) out[i] = scale * p[i];
+  for (int64_t i = 0; i < count; i++) out[ids[i]] = std::max(out[ids[i]] - q[i], 0.0f);
+  return sum_of(out, n, 1.0f);  // not a difference of two sums: where little is left, it is divided by
 }
 
 int64_t pick(const float* probs, int64_t n, double uniform) {

@@ -1,4 +1,5 @@
-// Drawing a token from a row: by the inverse of its running sum, or by a race of clocks keyed by (seed, position, token).
+// Drawing a token from a row: by the inverse of its running sum, or by a race of clocks keyed by (seed, position, token); and what a row
+// over the whole vocabulary and one over some of its tokens have in common. The same bits on every machine.
 #pragma once
 #include <cstdint>
 
@@ -18,5 +19,11 @@ int64_t race(uint64_t seed, uint64_t position, const Real* probs, const int64_t*
 
 // Natural log of u in (0, 1), within three roundings, the same bits on every IEEE machine.
 double fixed_log(double u);
+
+// Σ min(scale·p, q) over the `count` places `ids` of p that q lists.
+double common(const float* p, const int64_t* ids, const float* q, int64_t count, float scale);
+
+// out [n] = max(scale·p − q, 0), q zero where it does not list a place; its sum. `out` may be nullptr.
+double beyond(const float* p, int64_t n, const int64_t* ids, const float* q, int64_t count, float scale, float* out);
 
 }  // namespace headstart

@@ -164,9 +164,10 @@ def test_a_vocabulary_that_cannot_be_cut_is_refused(tokenizer: Tokenizer) -> Non
 
 def test_options_of_several_drafters() -> None:
     """Each drafter gets what it has a use for; what none of them uses is refused."""
-    wishes = parse_all(["none", "suffix", "model:a", "skip:2"], memory=9, draft_vocab=20, draft_quantize="q4_0")
+    names = ["none", "suffix", "model:a", "skip:2", "eagle:b", "medusa:c"]
+    wishes = parse_all(names, memory=9, draft_vocab=20, draft_quantize="q4_0")
     got = [(wish.memory, wish.draft_vocab, wish.draft_quantize) for wish in wishes]
-    assert got == [(0, None, None), (9, None, None), (0, 20, "q4_0"), (0, 20, None)]
+    assert got == [(0, None, None), (9, None, None), (0, 20, "q4_0"), (0, 20, None), (0, None, "q4_0"), (0, None, None)]
     for name, value in (("memory", 9), ("draft_vocab", 9), ("draft_quantize", "q4_0")):
         with pytest.raises(OptionError, match=f"`{name}`"):
             parse_all(["none", "ngram"], **{name: value})

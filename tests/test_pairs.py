@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart import _core
 from headstart.errors import OptionError
 from headstart.pairs import excess_mass, overlap, residual, total_variation
 from headstart.rows import Row
@@ -59,6 +60,36 @@ def test_pairs_agree_with_dense_arithmetic(p, q, scale) -> None:
     if left.sum() > 1e-5:
         assert got == pytest.approx(left / left.sum(), abs=1e-2 if tiny == 1e-6 else 1e-9)
         assert (got[left == 0] <= (1e-2 if tiny == 1e-6 else 0)).all()
+
+
+@pytest.mark.parametrize("size", [1, 15, 512, 5000, 49_152])
+def test_a_row_over_some_tokens_beside_one_over_all(size: int) -> None:
+    """In single precision, as the rows of a head with its own vocabulary: what is left and what is shared, summed in double."""
+    rng = np.random.default_rng(size)
+    ids = np.sort(rng.permutation(size)[: max(1, size // 6)]).astype(np.int64)
+    numbers = np.exp(2 * rng.normal(size=size)).astype(np.float32)
+    near = numbers[ids] * np.exp(0.5 * rng.normal(size=ids.size)).astype(np.float32)
+    p, q = Row(numbers / numbers.sum(), None, size), Row(near / near.sum(), ids, size)
+    a, b = p.probs.astype(np.float64), dense(q)
+    for scale in (1.0, 0.3):
+        left = np.maximum(scale * a - b, 0)
+        assert excess_mass(p, q, scale) == pytest.approx(left.sum(), abs=1e-6)
+        if left.sum() > 1e-5:
+            assert residual(p, q, scale).to_array() == pytest.approx(left / left.sum(), abs=1e-6)
+    assert overlap(p, q) == overlap(q, p) == pytest.approx(np.minimum(a, b).sum(), abs=1e-6)
+
+
+def test_places_outside_a_row_never_reach_it() -> None:
+    """Ids are checked before they index anything; so are lengths."""
+    p, q, ids = np.ones(4, np.float32) / 4, np.ones(2, np.float32) / 2, np.array([0, 3])
+    assert _core.common(p, ids, q, 1.0) == pytest.approx(0.5)
+    for places, row in ((np.array([0, 4]), q), (np.array([-1, 2]), q), (np.array([0, 1, 2]), q)):
+        with pytest.raises(ValueError, match=r"`ids`|`q`"):
+            _core.common(p, places, row, 1.0)
+        with pytest.raises(ValueError, match=r"`ids`|`q`"):
+            _core.beyond(p, places, row, 1.0, np.empty_like(p))
+    with pytest.raises(ValueError, match="`out`"):
+        _core.beyond(p, ids, q, 1.0, np.empty(3, np.float32))
 
 
 @settings(max_examples=100, deadline=None)

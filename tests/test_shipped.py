@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,36 @@ def test_a_head_there_is_not_is_an_error() -> None:
     """It says which there are."""
     with pytest.raises(ModelError, match="no head 'nosuch'"):
         headstart.load("smollm2", drafter="eagle:nosuch")
+
+
+def cached(home: Path, ref: str, files: dict[str, Path]) -> None:
+    """Put `files` where the hub's client keeps what it has fetched of `ref`."""
+    owner, name = ref.split("/")
+    repository, commit = home / f"models--{owner}--{name}", "0" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    for file, source in files.items():
+        shutil.copy(source, repository / "snapshots" / commit / file)
+
+
+def test_a_head_of_a_hub_id(llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in the hub's cache without a network; what is not there, or holds no weights, is refused in one line."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    own = shipped.folder_of("smollm2")
+    assert own is not None
+    cached(tmp_path, "someone/head", {name: own / name for name in ("config.json", "model.safetensors")})
+    cached(tmp_path, "someone/empty", {"config.json": own / "config.json"})
+    ours = headstart.load("smollm2", drafter="suffix+eagle:someone/head", threads=1, offline=True)
+    assert ours.drafter.name == "suffix+eagle:someone/head"
+    out = ours.generate(PROMPTS[0], max_tokens=12, gamma=3)
+    assert out.token_ids == llm.generate(PROMPTS[0], max_tokens=12, gamma=3).token_ids
+    assert out.stats.num_drafted > 0
+    for ref, words in {
+        "someone/empty": "holds no weights of a head",
+        "someone/nothing": "someone/nothing is not on this machine .* drop --offline",
+        "no/such/place": "no head 'no/such/place' here",
+    }.items():
+        with pytest.raises(ModelError, match=words):
+            headstart.load("smollm2", drafter=f"eagle:{ref}", offline=True)

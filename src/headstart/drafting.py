@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headstart import shipped
 from headstart.checkpoints import EagleHead, MedusaHead, read_head
@@ -31,7 +31,7 @@ from headstart.errors import ModelError, OptionError, VocabularyMismatchError, d
 from headstart.interfaces import Divisible, Drafter, FeatureModel, Model
 from headstart.text import Crossing, Tokenizer
 
-__all__ = ["Held", "Part", "Wish", "build", "head_folder", "parse", "parse_all"]
+__all__ = ["Held", "Part", "Wish", "build", "parse", "parse_all"]
 
 _WORDS = ("none", "auto", "ngram", "suffix")
 _LOOKUPS = ("auto", "ngram", "suffix")
@@ -40,11 +40,12 @@ _PREFIXES = {
     "model": _REFERENCE,
     "cross": _REFERENCE,
     "skip": "a number of layers after the colon, e.g. {}:8",
-    "eagle": "a folder with a head after the colon, or a head of the package's by name, e.g. eagle:smollm2",
+    "eagle": "a folder with a head after the colon, one of the package's by name or a hub id, e.g. {}:smollm2",
     "medusa": "a folder with heads after the colon",
 }
 _MODELS = ("model", "cross", "skip")  # those that run a model, whose vocabulary can be cut
 _HEADS = ("eagle", "medusa")
+_QUANTIZED: dict[str, Literal["q8_0", "q4_0"]] = {"q8_0": "q8_0", "q4_0": "q4_0"}
 _KNOWN = (*_WORDS, "model:REF", "cross:REF", "skip:N", "eagle:REF", "medusa:REF")
 # A file's name may hold a plus sign too: one that begins another drafter divides.
 _PLUS = re.compile(rf"\+(?=(?:{'|'.join(_WORDS)})(?:\+|$)|(?:{'|'.join(_PREFIXES)}):)")
@@ -122,8 +123,8 @@ def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None, draft_quantize
         draft_vocab = int(draft_vocab)
     if draft_quantize is not None and not uses["draft_quantize"]:
         raise OptionError(
-            f"`draft_quantize` is for models that only draft, got {draft_quantize!r} with --drafter {name}; "
-            "use model:REF or cross:REF"
+            f"`draft_quantize` is for models and heads that only draft, got {draft_quantize!r} with --drafter {name}; "
+            "use model:REF, cross:REF or eagle:REF"
         )
     return Wish(parts=parts, memory=int(memory), draft_vocab=draft_vocab, draft_quantize=draft_quantize)
 
@@ -148,7 +149,7 @@ def _uses(parts: Sequence[Part]) -> dict[str, bool]:
     return {
         "memory": any(part.kind == "suffix" for part in parts),
         "draft_vocab": any(part.kind in _MODELS for part in parts),
-        "draft_quantize": any(part.reference for part in parts),
+        "draft_quantize": any(part.reference or part.kind == "eagle" for part in parts),
     }
 
 
@@ -168,27 +169,17 @@ def _part(text: str, name: str) -> Part:
     raise OptionError(f"`drafter` must be one of {', '.join(known)}, got {name!r}{did_you_mean(text, _KNOWN)}")
 
 
-def build(wish: Wish, target: Held, others: Mapping[str, Held]) -> Drafter:
-    """The drafter of a target. `others`: the models that the wish names, by reference."""
-    made = [_made(part, wish, target, others) for part in wish.parts]
+def build(wish: Wish, target: Held, others: Mapping[str, Held], heads: Mapping[str, Path] | None = None) -> Drafter:
+    """The drafter of a target. By reference, `others`: the models that the wish names, `heads`: the folders of its heads."""
+    made = [_made(part, wish, target, others, heads or {}) for part in wish.parts]
     return made[0] if len(made) == 1 else CombinedDrafter(*made)
 
 
-def head_folder(ref: str) -> Path:
-    """Where a head lies: a folder, or one of the package's by name. Raises ModelError."""
-    folder = Path(ref).expanduser()
-    found = folder if folder.is_dir() else shipped.folder_of(ref)
-    if found is None:
-        known = f", or name one of the package's: {', '.join(shipped.names())}" if shipped.names() else ""
-        raise ModelError(f"no head {ref!r:.200} here; name the folder that holds its config.json{known}")
-    return found
-
-
-def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held]) -> Drafter:
+def _made(part: Part, wish: Wish, target: Held, others: Mapping[str, Held], heads: Mapping[str, Path]) -> Drafter:
     # Rows of the target are over this many tokens.
     width = min(target.model.vocab_size, target.tokenizer.vocab_size) if target.tokenizer else target.model.vocab_size
     if part.head is not None:
-        return _beside(read_head(head_folder(part.head)), part, target.model)
+        return _beside(read_head(heads[part.head]), part, target.model, wish.draft_quantize)
     match part.kind:
         case "none":
             return NoDrafter()
@@ -251,8 +242,10 @@ def _frequent(wish: Wish, held: Held) -> list[int] | None:
     return [token for token in held.tokenizer.frequent(wish.draft_vocab) if token < held.model.vocab_size]
 
 
-def _beside(head: EagleHead | MedusaHead, part: Part, target: Model) -> Drafter:
-    """The drafter that runs `head` beside `target`. Raises ModelError where the two do not belong together."""
+def _beside(head: EagleHead | MedusaHead, part: Part, target: Model, quantize: str | None = None) -> Drafter:
+    """The drafter that runs `head` beside `target`, its layer made smaller as it says itself unless `quantize` is given.
+
+    Raises ModelError where the two do not belong together."""
     if not isinstance(target, FeatureModel):
         raise OptionError(f"`drafter` {part.name} reads the target's hidden states, and this kind of target hands out none")
     kind = "eagle" if isinstance(head, EagleHead) else "medusa"
@@ -275,4 +268,6 @@ def _beside(head: EagleHead | MedusaHead, part: Part, target: Model) -> Drafter:
             f"`drafter` {part.name} brings no {sorted(borrows)[0]} and is {head.config.hidden_size} wide, the target "
             f"{target.hidden_size}; it cannot borrow the target's"
         )
+    if quantize is not None:
+        head = replace(head, config=replace(head.config, quantize=_QUANTIZED[quantize]))
     return EagleDrafter(head, target, num_layers=target.num_layers, name=part.name)

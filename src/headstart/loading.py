@@ -19,7 +19,7 @@ from headstart.errors import MissingExtraError, ModelError, OptionError, did_you
 from headstart.generation import LLM
 from headstart.interfaces import Drafter, FeatureDrafter, Model
 from headstart.models.memory import check_memory
-from headstart.references import Source, find
+from headstart.references import Source, find, find_head
 from headstart.text import Tokenizer, check_same_vocabulary
 
 __all__ = ["DEFAULT_TARGET", "Loaded", "load", "load_many"]
@@ -77,13 +77,13 @@ def load(
     _check_options(how, draft_quantize)
     # Refused before minutes are spent on the target.
     wish = _wish(drafter, memory=memory, draft_vocab=draft_vocab, draft_quantize=draft_quantize)
-    _heads(wish)
     tell = progress or (lambda stage, fraction: None)
+    heads = _heads([wish] if wish else [], offline, tell)
     if not isinstance(target, (str, os.PathLike)):
         if not all(hasattr(target, name) for name in ("vocab_size", "context_limit", "open", "score")):
             raise OptionError(f"`target` must be a name, a path or a Model (see headstart.interfaces), got {target!r:.80}")
         _refuse_load_options(engine=engine, dtype=dtype, device=device, threads=threads, context=context, quantize=quantize)
-        guesser = _guesser(drafter, wish, drafting.Held(model=target), {})
+        guesser = _guesser(drafter, wish, drafting.Held(model=target), {}, heads)
         return LLM(target, guesser, target="custom")  # costs of objects are not kept
 
     name = os.fspath(target)
@@ -94,8 +94,8 @@ def load(
     tokenizer = _tokenizer(source)
     guesses = _guesses(wish, source, tokenizer, offline, tell)
     main, held, drafting_models = _open_all(source, tokenizer, [guesses], how, draft_quantize, tell)
-    guesser = _guesser(drafter, wish, held, drafting_models)
-    key = _costs_key(source, wish, guesses, main)
+    guesser = _guesser(drafter, wish, held, drafting_models, heads)
+    key = _costs_key(source, wish, guesses, heads, main)
     return LLM(main.model, guesser, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded, costs_key=key)
 
 
@@ -134,15 +134,16 @@ def load_many(
     name = os.fspath(target)
     source = find(name, offline, tell)
     _engine(source, how)
+    heads = _heads(wishes, offline, tell)
     tokenizer = _tokenizer(source)
     guesses = [_guesses(wish, source, tokenizer, offline, tell) for wish in wishes]
     main, held, models = _open_all(source, tokenizer, guesses, how, draft_quantize, tell)
     base = LLM(main.model, tokenizer=tokenizer, target=name, engine=main.engine, loaded=main.loaded)
     loaded = []
     for wish, found in zip(wishes, guesses, strict=True):
-        drafter = drafting.build(wish, held, models)
+        drafter = drafting.build(wish, held, models, heads)
         alone = models[wish.parts[0].argument].model if len(wish.parts) == 1 and wish.parts[0].kind == "model" else None
-        key = _costs_key(source, wish, found, main)
+        key = _costs_key(source, wish, found, heads, main)
         llm = base.with_drafter(drafter, costs_key=key)
         # auto may have become a head, which reads more than the text.
         looks_up = wish.looks_up and not (isinstance(drafter, FeatureDrafter) and drafter.feature_layers)
@@ -153,14 +154,20 @@ def load_many(
 
 
 def _costs_key(
-    target: Source, wish: drafting.Wish | None, guesses: Mapping[str, tuple[Source, Tokenizer]], main: _Opened
+    target: Source,
+    wish: drafting.Wish | None,
+    guesses: Mapping[str, tuple[Source, Tokenizer]],
+    heads: Mapping[str, Path],
+    main: _Opened,
 ) -> dict[str, Any]:
     """What measured costs depend on: the files and their dates, how they were loaded, the machine, the code that runs them."""
     code = Path(__file__).parent
     built = sorted(code.glob("_core*.so"))
+    parts = wish.parts if wish else ()
+    own = [heads[part.head] for part in parts if part.head is not None]
     return {
         "target": _identity(target.path),
-        "drafter_models": [_identity(path) for path in [*(guess.path for guess, _ in guesses.values()), *_heads(wish)]],
+        "drafter_models": [_identity(path) for path in [*(guess.path for guess, _ in guesses.values()), *own]],
         "engine": main.engine,
         "loaded": {name: str(value) for name, value in main.loaded.items()},
         "machine": [platform.node(), platform.machine(), os.cpu_count()],
@@ -215,17 +222,22 @@ def _wish(drafter: str | Drafter, **options: Any) -> drafting.Wish | None:
 
 
 def _guesser(
-    drafter: str | Drafter, wish: drafting.Wish | None, target: drafting.Held, others: dict[str, drafting.Held]
+    drafter: str | Drafter,
+    wish: drafting.Wish | None,
+    target: drafting.Held,
+    others: dict[str, drafting.Held],
+    heads: Mapping[str, Path],
 ) -> Drafter:
     if isinstance(drafter, str):
         assert wish is not None
-        return drafting.build(wish, target, others)
+        return drafting.build(wish, target, others, heads)
     return drafter
 
 
-def _heads(wish: drafting.Wish | None) -> list[Path]:
-    """Where the heads a drafter names lie. Raises ModelError for one that is not here."""
-    return [drafting.head_folder(part.head) for part in (wish.parts if wish else ()) if part.head is not None]
+def _heads(wishes: Sequence[drafting.Wish], offline: bool, tell: Progress) -> dict[str, Path]:
+    """Where the heads that drafters name lie, by reference. Raises ModelError for one that cannot be found."""
+    named = [part.head for wish in wishes for part in wish.parts if part.head is not None]
+    return {ref: find_head(ref, offline, tell) for ref in dict.fromkeys(named)}
 
 
 def _guesses(

@@ -155,6 +155,12 @@ class SamplingProcessor:
         s = self.sampling
         return s.temperature == 0 and not _touches(s, len(history) - self.num_prompt, self.end_ids)
 
+    def _only_heats(self, history: Sequence[int]) -> bool:
+        """Whether the row after `history` is a softmax at some temperature, and nothing else."""
+        s = self.sampling
+        cuts = s.top_k or s.top_p < 1 or s.min_p > 0 or s.typical_p < 1
+        return s.temperature > 0 and not cuts and not _touches(s, len(history) - self.num_prompt, self.end_ids)
+
     def _row_of(self, history: Sequence[int], logits: FloatArray, ids: IntArray, best: int | None) -> Row:
         """`process` in the places of `ids`: a cut vocabulary never costs the time of the whole one."""
         if self._subset is None or self._subset.given is not ids:
@@ -163,6 +169,9 @@ class SamplingProcessor:
         known = best if best is not None and subset.holds(best) else None
         if known is not None and self._takes_the_largest(history):
             return Row.point(int(ids[_usable(logits, known)]), self.vocab_size)
+        if known is not None and subset.whole and self._only_heats(history):
+            row = _softmax_row(logits[: ids.size], float(logits[_usable(logits, known)]), s.temperature)
+            return Row(row.probs, ids, self.vocab_size)
         penalised = _penalises(s)
         places = subset.places(history).tolist() if penalised else history
         fitted, end_ids = subset.fitted(logits), subset.ends.tolist()
@@ -182,6 +191,7 @@ class _Subset:
         self.given, self._vocab_size = ids, vocab_size
         self._ids = ids[: int(np.searchsorted(ids, vocab_size))]  # padding has no tokens
         gone = np.flatnonzero(np.isin(self._ids, holes))
+        self.whole = not gone.size and self._ids.size == ids.size  # each of them may be emitted
         self._gone, self._dead = frozenset(gone.tolist()), np.append(gone, self._ids.size)
         biased = self.places(list(sampling.logit_bias)).tolist()
         biases = dict(zip(biased, sampling.logit_bias.values(), strict=True))

@@ -1,4 +1,5 @@
-"""Where a reference lies on this machine: a known name, a .gguf file, a folder in Hugging Face form, or a hub id.
+"""Where a reference lies on this machine: a known name, a .gguf file, a folder in Hugging Face form, or a hub id; and where a
+head does: a folder, one of the package's by name, or a hub id.
 
 It fetches what is allowed to be fetched. It does not know models, engines or what the files hold.
 """
@@ -6,17 +7,20 @@ It fetches what is allowed to be fetched. It does not know models, engines or wh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from headstart import fetch
+from headstart import fetch, shipped
 from headstart.errors import MissingExtraError, ModelError, OptionError, did_you_mean
 
-__all__ = ["Source", "find"]
+__all__ = ["Source", "find", "find_head"]
 
 Progress = Callable[[str, float | None], None]
+_MODEL_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+# A head that comes in both forms is fetched in the one that nothing can hide in.
+_HEAD_FILES = (("config.json", "*.safetensors"), ("config.json", "*.bin", "*.pt"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +55,8 @@ def find(ref: str, offline: bool, tell: Progress) -> Source:
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"{ref} is a file but not a .gguf file; name a .gguf file or a Hugging Face folder")
         return Source(ref=ref, kind="gguf", path=path.resolve())
-    looks_like_path = ref.startswith((".", "/", "~")) or path.suffix.lower() == ".gguf" or ref.count("/") != 1
-    if not looks_like_path:
-        return Source(ref=ref, kind="folder", path=_hub_folder(ref, offline, tell))
+    if _hub_id(ref):
+        return Source(ref=ref, kind="folder", path=_hub_folder(ref, _MODEL_FILES, offline, tell))
     hint = did_you_mean(ref, fetch.KNOWN)
     raise ModelError(
         f"no model {ref!r:.200} here{hint or ';'} name a known model ({', '.join(fetch.KNOWN)}), a .gguf file, "
@@ -61,7 +64,28 @@ def find(ref: str, offline: bool, tell: Progress) -> Source:
     )
 
 
-def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
+def find_head(ref: str, offline: bool, tell: Progress) -> Path:
+    """The folder a head lies in, fetched if that is allowed and needed. Raises ModelError."""
+    path = Path(ref).expanduser()
+    found = path if os.path.isdir(path) else shipped.folder_of(ref)
+    if found is not None:
+        return found
+    if _hub_id(ref):
+        for files in _HEAD_FILES:
+            found = _hub_folder(ref, files, offline, tell)
+            if any(any(found.glob(pattern)) for pattern in files[1:]):
+                return found
+        raise ModelError(f"the hub's {ref} holds no weights of a head (.safetensors, .bin or .pt)")
+    known = f", one of the package's ({', '.join(shipped.names())})" if shipped.names() else ""
+    raise ModelError(f"no head {ref!r:.200} here; name the folder that holds its config.json{known} or a hub id owner/name")
+
+
+def _hub_id(ref: str) -> bool:
+    """Whether it reads as owner/name[@revision], and not as a path."""
+    return not ref.startswith((".", "/", "~")) and Path(ref).suffix.lower() != ".gguf" and ref.count("/") == 1
+
+
+def _hub_folder(ref: str, wanted: Sequence[str], offline: bool, tell: Progress) -> Path:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
@@ -69,9 +93,10 @@ def _hub_folder(ref: str, offline: bool, tell: Progress) -> Path:
         raise MissingExtraError("huggingface_hub", "transformers", f"fetching {ref} from the hub") from None
     repository, _, revision = ref.partition("@")
     tell(f"looking up {ref} on the hub", None)
-    wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=wanted, local_files_only=offline))
+        return Path(
+            snapshot_download(repository, revision=revision or None, allow_patterns=list(wanted), local_files_only=offline)
+        )
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise ModelError(f"the hub has no {ref}: {str(error).splitlines()[0]}") from None
     except LocalEntryNotFoundError:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headstart import _core
 from headstart.errors import OptionError
 
 __all__ = ["FloatArray", "IntArray", "Row", "as_row", "as_rows"]
@@ -23,6 +24,7 @@ IntArray = NDArray[np.integer[Any]]
 
 # A row given by a user may be off by this much in total before it is refused; it is then used as given.
 _SUM_TOLERANCE = 1e-4
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 _ALL = np.ones(1)  # the probabilities of every point mass
 _ALL.flags.writeable = False
 
@@ -72,7 +74,7 @@ class Row:
     @property
     def is_point(self) -> bool:
         """Whether one token has all the mass: nothing was left to chance."""
-        return self.probs.size == 1 or int(np.count_nonzero(self.probs)) == 1
+        return self.probs.size == 1 or _num_alive(self.probs) == 1
 
     def without(self, token: int) -> Row | None:
         """The row given that it is not `token`, renormalised; None where no other token has mass."""
@@ -87,9 +89,9 @@ class Row:
 
     def compact(self) -> Row:
         """The row without tokens of probability zero, where that makes it much smaller; else itself."""
+        if _num_alive(self.probs) * 4 > self.probs.size:
+            return self  # told without listing them, which costs ten times as much
         alive = np.flatnonzero(self.probs)
-        if alive.size * 4 > self.probs.size:
-            return self
         return Row(self.probs[alive], alive if self.ids is None else self.ids[alive], self.vocab_size)
 
     def at(self, ids: IntArray | None) -> FloatArray:
@@ -112,6 +114,13 @@ class Row:
     def token(self, place: int) -> int:
         """The token id at index `place` of `probs`."""
         return place if self.ids is None else int(self.ids[place])
+
+
+def _num_alive(probs: FloatArray) -> int:
+    """How many are not zero."""
+    if probs.dtype == np.float32:
+        return _core.at_least(np.ascontiguousarray(probs), _SMALLEST)[0]
+    return int(np.count_nonzero(probs))
 
 
 def as_row(row: Row | ArrayLike) -> Row:

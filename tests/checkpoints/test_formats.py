@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,18 @@ def test_published_names_and_shapes(tmp_path) -> None:
     names = [*attention, *mlp, "midlayer.post_attention_layernorm.weight", "fc.weight", "fc.bias"]
     assert sorted(held) == sorted(name.replace("midlayer.", "layers.0.") for name in names)
     assert held["fc.weight"].shape == (HIDDEN, 2 * HIDDEN)
+
+
+def test_how_small_a_head_may_be_made_is_kept(tmp_path) -> None:
+    """In a key of ours that other readers pass over; a value nobody knows means the usual 8 bits."""
+    head = eagle(3)
+    small = replace(head, config=replace(head.config, quantize="q4_0"))
+    write_head(small, tmp_path, "eagle3")
+    assert read_head(tmp_path).config.quantize == "q4_0"
+    config = json.loads((tmp_path / "config.json").read_text())
+    for value, wanted in (("q4_0", "q4_0"), ("q2", "q8_0"), (["q4_0"], "q8_0")):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"headstart_quantize": value}))
+        assert read_head(tmp_path).config.quantize == wanted
 
 
 def test_eagle3_and_speculators_are_one_head(tmp_path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from headstart.decode import Decoder
 from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter
+from headstart.draws import StreamDraws
 from headstart.errors import ModelError, OptionError
 from headstart.models.table import TableCache, TableModel
 from headstart.probs import SamplingProcessor
@@ -18,6 +19,7 @@ from headstart.shapes import Shape
 from headstart.verify import RULES
 from tests.decode.loops import AS_IS, finished, loop_law, plain_law, random_model, request
 from tests.decode.test_exact_loop import DRAFTERS, SAMPLINGS, fresh, off
+from tests.drafters.test_contract import context as context_of
 from tests.exact import TOLERANCE, Script, distance, every
 
 UNKEYED = [name for name, rule in RULES.items() if rule.trees and not rule.keyed]
@@ -50,6 +52,39 @@ def test_histories_of_two_tokens(rule) -> None:
     for made in (NGramDrafter(3, min_match=1), ModelDrafter(random_model(55, order=2))):
         options = {"tree": "2x2", "prompt": (1, 0, 2, 1, 0), "max_tokens": 3}
         assert off(rule, made, random_model(4, order=2), **options) <= TOLERANCE
+
+
+@rules
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_combined_drafters_grow_trees(rule, least) -> None:
+    """A look-up before a model, a drafter without trees before one that grows them, and two that draw: the first with a deep
+    enough tree, in a text that repeats; sums over every draw of both."""
+
+    class Chains:
+        name = "chains"
+
+        def __init__(self) -> None:
+            inner = NGramDrafter(3, min_match=1)
+            self.open, self.propose, self.commit = inner.open, inner.propose, inner.commit
+
+    for first in (NGramDrafter(3, min_match=1), Chains(), ModelDrafter(random_model(8, context_limit=6))):
+        drafter = CombinedDrafter(first, ModelDrafter(random_model(55, order=2)), least=least)
+        options = {"tree": "2x2", "prompt": (1, 0, 2, 1, 0), "max_tokens": 3}
+        assert off(rule, drafter, random_model(4, order=2), **options) <= TOLERANCE
+
+
+def test_of_combined_drafters_the_deeper_tree_wins() -> None:
+    """The look-up's where it is deep enough, else the model's, which is asked for no more than it may be."""
+    first, second = NGramDrafter(4, min_match=2), ModelDrafter(random_model(1, 4))
+    drafter = CombinedDrafter(first, second)
+    found = context_of([0, 1, 2, 3, 0, 1]), context_of([3, 3, 1, 0])
+    drafts = drafter.propose_trees(drafter.open(found), found, [Shape.parse("2x3")] * 2, [StreamDraws(0), StreamDraws(1)])
+    alone = first.propose_trees(first.open(found), found, [Shape.parse("2x3")] * 2, [StreamDraws(0)] * 2)
+    assert drafts[0].tokens == alone[0].tokens
+    assert drafts[0].depth == 3
+    assert not alone[1].tokens
+    assert drafts[1].depth == 3
+    assert len(drafts[1]) == 6
 
 
 @rules

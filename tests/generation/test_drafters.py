@@ -12,6 +12,7 @@ import headstart
 from headstart import drafting
 from headstart.checkpoints import EagleConfig, EagleHead, MedusaHead, Tensor, write_head
 from headstart.generation import LLM
+from headstart.references import find_head
 from headstart.text import Tokenizer
 from tests.checkpoints.heads import tensor
 from tests.generation.tiny import folder, tiny
@@ -108,7 +109,9 @@ def test_smollm2_natively_with_every_drafter(smollm2_path: Path, tmp_path: Path)
         ("eagle:smollm2", {}, 0.2),
         *((before + head_for(kind, plain.model, tmp_path), {}, 0.0) for kind in HEADS for before in ("", "suffix+")),
     ):
-        drafter = drafting.build(drafting.parse(name, **options), target, {"self": target, "stranger": stranger})
+        wish, others = drafting.parse(name, **options), {"self": target, "stranger": stranger}
+        heads = {part.head: find_head(part.head, True, print) for part in wish.parts if part.head}
+        drafter = drafting.build(wish, target, others, heads)
         for ask, tokens in zip(asks, want, strict=True):
             out = plain.with_drafter(drafter).generate(prompt, gamma=4, **ask)
             assert out.token_ids == tokens, name

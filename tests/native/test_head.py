@@ -6,6 +6,7 @@ have no structure that would make up for it: logits differ by a few per cent of 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,35 @@ def test_outputs_and_logits_are_the_reference_s_but_for_rounding(loaded: Loaded,
             newest, want_logits = step(reference, kept, token, newest)
             assert off(output, newest) < 0.1
             assert off(logits, want_logits) < 0.1
+
+
+@over_cases
+def test_a_layer_of_four_bits(loaded: Loaded, case: str) -> None:
+    """Half the memory; what comes out is nearer to a head of weights rounded to 4-bit blocks before than to the head itself."""
+    model, head, tokens = loaded("llama", "Q8_0"), head_of(case), tokens_for(20)
+    states = states_of(model, head, tokens)
+    small = replace(head, config=replace(head.config, quantize="q4_0"))
+    layer = [name for name, weight in head.weights.items() if name.startswith("midlayer.") and len(weight.shape) == 2]
+    blocks = {name: _core.weight_blocks("Q4_0", head.weights[name].floats()) for name in layer}
+    rounded = {n: _core.dequantize("Q4_0", held, head.weights[n].shape[1]) for n, held in blocks.items()}
+    weights = {**head.weights, **{name: Tensor.of(rounded[name].reshape(head.weights[name].shape)) for name in layer}}
+    wide, narrow, before = (model.head_runner(each) for each in (head, small, replace(head, weights=weights)))
+    numbers = sum(head.weights[name].array.size for name in layer)
+    assert wide.weight_bytes - narrow.weight_bytes == pytest.approx(numbers / 2, rel=0.1)
+    want, got, same = (begun(runner, states, tokens) for runner in (wide, narrow, before))
+    for place in (1, 2):
+        near, far = (float(np.sqrt(np.mean((got[place] - other[place]) ** 2))) for other in (same, want))
+        assert near < 0.3 * far
+        assert 0 < far < 0.6 * want[place].std()
+    assert_same_bits(step(narrow, got[0], 7, got[1][-1:])[0], step(*begun_again(narrow, states, tokens), 7, got[1][-1:])[0])
+
+
+def begun_again(runner: Any, states: np.ndarray, tokens: list[int]) -> tuple[Any, Any]:
+    """The runner, and a cache that holds the text entry by entry."""
+    cache = runner.open()
+    for place in range(len(tokens) - 1):
+        ran(runner, [HeadAsk(cache=cache, tokens=[tokens[place + 1]], hidden=states[place : place + 1])], from_target=True)
+    return runner, cache
 
 
 @over_cases

@@ -25,7 +25,7 @@ from headstart.train import HeadOptions, Questions, TrainOptions, train_eagle  #
 from headstart.train.corpus import draft_vocabulary, epoch_order  # noqa: E402
 from headstart.train.loop import soft_losses  # noqa: E402
 from headstart.train.prompts import CATEGORIES, HELD_OUT, MOST_PROMPTS, training_prompts  # noqa: E402
-from headstart.train.rollouts import Rollout, read_shard, write_answers, write_shard  # noqa: E402
+from headstart.train.rollouts import Rollout, Turn, read_shard, write_answers, write_shard  # noqa: E402
 from headstart.train.validation import expected_rounds  # noqa: E402
 from headstart.verify import rule_named  # noqa: E402
 from tests.native.random_gguf import shape_of, write  # noqa: E402
@@ -112,8 +112,11 @@ def test_what_is_validated_is_what_decoding_does(model, tmp_path) -> None:
     """Greedy tokens per target call on the held-out prompts, computed without a model, equal those of real rounds."""
     result = trained(model, tmp_path)
     head = read_head(tmp_path / "head")
+    assert head.config.quantize == "q4_0"
     full = EagleHead(
-        config=head.config, weights={k: Tensor.of(v.floats()) for k, v in head.weights.items()}, token_ids=head.token_ids
+        config=replace(head.config, quantize="q8_0"),
+        weights={k: Tensor.of(v.floats()) for k, v in head.weights.items()},
+        token_ids=head.token_ids,
     )
     decoder = Decoder(model, EagleDrafter(full, model, num_layers=model.num_layers))
     tokens = rounds = 0
@@ -152,18 +155,25 @@ def test_rounds_expected_are_an_average_over_all_cuts() -> None:
     assert expected_rounds(np.zeros((4, 10))) == 10
 
 
-def test_the_loss_and_its_slope_are_torch_s_own() -> None:
-    """Against autograd, in chunks and weighted by depth."""
+@pytest.mark.parametrize("far", [0.3, 3.0])
+def test_the_loss_and_its_slope_are_torch_s_own(far: float) -> None:
+    """Against autograd, in chunks and weighted by depth, for rows near the target's and far from them."""
     torch.manual_seed(0)
-    outputs = [torch.randn(300, 8, requires_grad=True) for _ in range(2)]
     finals, rows = torch.randn(300, 8) * 2, torch.randn(20, 8)
+    outputs = [(finals + far * torch.randn(300, 8)).requires_grad_() for _ in range(2)]
     losses, slopes = soft_losses(outputs, finals, rows, [0.7, 0.3], False)
     wanted = torch.softmax(finals @ rows.T, -1)
-    own = [-(wanted * torch.log_softmax(output @ rows.T, -1)).sum(-1).mean() for output in outputs]
-    (0.7 * own[0] + 0.3 * own[1]).backward()
-    for output, slope, loss, mean in zip(outputs, slopes, own, losses, strict=True):
-        torch.testing.assert_close(slope, output.grad)
-        assert mean == pytest.approx(float(loss.detach()), rel=1e-5)
+    for output, slope, mean, weight in zip(outputs, slopes, losses, [0.7, 0.3], strict=True):
+        logs = torch.log_softmax(output @ rows.T, -1)
+        entropies, overlaps = -(wanted * logs).sum(-1), torch.minimum(wanted, logs.exp()).sum(-1)
+        assert mean == pytest.approx(float(entropies.detach().mean()), rel=1e-5)
+        total = 0.0
+        for first in range(0, 300, 128):  # rows worked on together share how much either part counts
+            part = slice(first, first + 128)
+            share = float(torch.exp(-3 * overlaps[part].detach().mean()))
+            total = total + share * entropies[part].sum() + (1 - share) * (1 - overlaps[part]).sum()
+        (weight * total / 300).backward()
+        torch.testing.assert_close(slope, output.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_answers_are_the_target_s_own(model, tmp_path) -> None:
@@ -186,6 +196,45 @@ def test_answers_are_the_target_s_own(model, tmp_path) -> None:
     (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-9])
     with pytest.raises(InputError, match="not a shard"):
         read_shard(tmp_path / "b.safetensors")
+
+
+def test_the_target_asks_itself(model, tmp_path) -> None:
+    """Requests begin and end as the template has it and are not trained on; what is read again is what was written."""
+    turn = Turn.of(lambda text: [1, 2, *(40 + ord(letter) % 8 for letter in text), 3, 4, 5])
+    assert turn == Turn(before=(1, 2), after=(3, 4, 5))
+    assert Turn.of(lambda text: [9 + len(text), 3]) is None  # nothing stands before
+    turn = replace(turn, longest=6)
+    how = {"layers": (2, 6), "max_tokens": 9, "temperatures": [0.0] * 12, "end_ids": frozenset({0, 7}), "seed": 3}
+    written = write_answers(model, [turn.before] * 12, **how, turn=turn)
+    asked = [r.tokens[: r.num_prompt].tolist() for r in written]
+    assert all(tokens[:2] == [1, 2] and tokens[-3:] == [3, 4, 5] for tokens in asked)
+    assert {len(tokens) for tokens in asked} <= set(range(5, 12))
+    assert len({tuple(tokens) for tokens in asked}) > 6  # drawn, though the answers are greedy
+    assert not any({0, 7} & set(tokens[2:-3]) for tokens in asked)
+    for rollout in written:
+        tokens = rollout.tokens.tolist()
+        (scored,) = model.score([Ask(cache=model.open(), tokens=tokens[:-1], feature_layers=(2, 6))])
+        assert scored.logits.argmax(-1)[rollout.num_prompt - 1 :].tolist() == tokens[rollout.num_prompt :]
+        assert 1 <= len(tokens) - rollout.num_prompt <= 9
+    with pytest.raises(OptionError, match="cannot make up requests, got 5"):
+        replace(questions(model), own=5)
+
+
+def test_more_answers_join_at_once(model, tmp_path, monkeypatch) -> None:
+    """A run that goes on with more answers begins an epoch of all of them; one that goes on with the same does not."""
+    from headstart.train.loop import Trainer
+
+    met: list[tuple[int, int, int]] = []
+    step = Trainer._one_step
+    monkeypatch.setattr(Trainer, "_one_step", lambda self: met.append((self.epoch, self.place, self.sequences)) or step(self))
+    trained(model, tmp_path, steps=2)
+    with_more = replace(questions(model), own=3, turn=Turn(before=(1, 2), after=(3, 4), longest=5))
+    for _ in range(2):
+        train_eagle(model, with_more, out=tmp_path, head=HEAD, options=replace(OPTIONS, steps=8), tell=quiet)
+    assert (tmp_path / "data" / "own-00000.safetensors").exists()
+    assert [m[2] > 14 for m in met] == [False] * 2 + [True] * (len(met) - 2)
+    assert met[2][0] > met[1][0]
+    assert met[2][1] == 0
 
 
 def test_an_epoch_meets_every_sequence_once() -> None:

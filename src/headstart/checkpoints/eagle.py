@@ -14,10 +14,12 @@ from headstart.checkpoints.names import d2t_of, number, renamed, t2d_of, token_i
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import ModelError
 
-__all__ = ["TARGET_HEAD", "layer_json", "read_eagle", "third_head", "write_eagle"]
+__all__ = ["QUANTIZE", "TARGET_HEAD", "layer_json", "read_eagle", "third_head", "write_eagle"]
 
 # A key of ours: the vocabulary head is the target's own rows, which EAGLE-3 files otherwise bring themselves.
 TARGET_HEAD = "headstart_target_lm_head"
+# Another: 4 bits are enough for the layer of this head, as was measured.
+QUANTIZE = "headstart_quantize"
 
 
 def read_eagle(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> EagleHead:
@@ -31,6 +33,8 @@ def write_eagle(head: EagleHead) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """config.json and weights in the published form of the head's generation."""
     c = head.config
     config = layer_json(c) | {"vocab_size": c.vocab_size, "torch_dtype": _torch_dtype(head), "tie_word_embeddings": False}
+    if c.quantize != "q8_0":
+        config[QUANTIZE] = c.quantize
     weights = dict(head.weights)
     if c.generation == 1:
         return config | {"architectures": ["LlamaForCausalLMEagle"], "bias": c.fc_bias}, renamed(
@@ -93,6 +97,7 @@ def _eagle_config(
         norm_before_residual=bool(config.get("norm_before_residual", False)),
         fc_bias="fc.bias" in weights,
         attention_bias="midlayer.self_attn.q_proj.bias" in weights,
+        quantize="q4_0" if config.get(QUANTIZE) == "q4_0" else "q8_0",
     )
 
 

@@ -40,6 +40,7 @@ class EagleConfig:
     norm_before_residual: bool = False
     fc_bias: bool = False
     attention_bias: bool = False  # biases of q, k and v
+    quantize: Literal["q8_0", "q4_0"] = "q8_0"  # what an engine that makes matrices smaller makes of the layer's
 
     def __post_init__(self) -> None:
         sizes = ("hidden_size", "target_hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,14 +26,21 @@ __all__ = ["read_safetensors", "write_safetensors"]
 _ALIGNMENT = 8
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor of the file by its name. Raises ModelError unless the file is whole and says what it holds truthfully."""
+def read_safetensors(path: Path, *, mapped: bool = False) -> dict[str, Tensor]:
+    """Every tensor of the file by its name; `mapped` leaves them in the file, read-only, to be read as they are used.
+
+    Raises ModelError unless the file is whole and says what it holds truthfully."""
     stored = list(stored_in(path))
     try:
-        data = memoryview(path.read_bytes())
+        if mapped:
+            with path.open("rb") as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        else:
+            data = memoryview(path.read_bytes())
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    return {entry.name: _tensor(entry, data) for entry in stored}
+    tensors = {entry.name: _tensor(entry, data) for entry in stored}
+    return tensors if mapped else {name: Tensor(tensor.array.copy(), tensor.dtype) for name, tensor in tensors.items()}
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -58,7 +66,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _tensor(stored: Stored, data: memoryview) -> Tensor:
-    """One tensor, a copy of its part of the file."""
+    """One tensor, a view of its part of the file."""
     path, name, dtype, shape, end = stored.file, stored.name, stored.dtype, stored.shape, stored.offset + stored.size
     if dtype not in DTYPES:
         raise ModelError(f"{path}: {name:.80} is of type {dtype!r:.20}, which heads do not come in ({', '.join(DTYPES)})")
@@ -68,4 +76,4 @@ def _tensor(stored: Stored, data: memoryview) -> Tensor:
             f"{path}: {name:.80} of shape {list(shape)} and type {dtype} does not fill bytes {stored.offset} to {end} "
             f"of {len(data)}"
         )
-    return Tensor(np.frombuffer(data[stored.offset : end], dtype=form).reshape(shape).copy(), dtype)
+    return Tensor(np.frombuffer(data[stored.offset : end], dtype=form).reshape(shape), dtype)

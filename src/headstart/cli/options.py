@@ -49,7 +49,7 @@ def draft_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--draft-quantize",
             metavar="q4_0|q8_0",
-            help="Make wider matrices of models that only draft 4- or 8-bit at load (native only).",
+            help="Make wider matrices of models and heads that only draft 4- or 8-bit at load (native only).",
         ),
         click.option(
             "--memory",

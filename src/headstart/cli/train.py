@@ -49,7 +49,13 @@ def _run_options(steps: int) -> Callable[[Callable[..., Any]], Callable[..., Any
             metavar="DIR",
             help="Folder of an earlier run for the same target: use its answers again and ask nothing.",
         ),
-        click.option("--num-prompts", type=positive, default=2304, show_default=True, help="With --data self, how many prompts."),
+        click.option("--num-prompts", type=positive, default=768, show_default=True, help="With --data self, how many prompts."),
+        click.option(
+            "--own-prompts",
+            type=click.IntRange(min=0),
+            show_default="with --data self, twice --num-prompts",
+            help="How many requests more the target makes up itself; it must have a chat template.",
+        ),
         click.option(
             "--max-tokens",
             type=click.IntRange(min=16),
@@ -166,25 +172,16 @@ def _run(
     from headstart.errors import OptionError
     from headstart.interfaces import FeatureModel
     from headstart.loading import load_many
-    from headstart.train import EarlierRun, Questions, TrainOptions
+    from headstart.train import TrainOptions
 
     target, out = values["target"], Path(values["out"])
-    if values["answers"] and values["data"] != "self":
-        raise OptionError(f"`answers` are those of an earlier run, so `data` must be left out, got {values['data']!r}")
-    earlier = EarlierRun(folder=Path(values["answers"])) if values["answers"] else None
-    texts, held_out = ([], []) if earlier else read_training_prompts(values["data"], values["num_prompts"], values["seed"])
+    make_source = _source(values)
     with Loading() as progress:
         (loaded,) = load_many(target, ["none"], threads=values["threads"], offline=values["offline"], progress=progress)
         llm = loaded.llm
         if not isinstance(llm.model, FeatureModel) or llm.tokenizer is None:
             raise OptionError(f"`target` must hand out hidden states and have a tokenizer, got {target!r}")
-        questions = Questions(
-            prompts=[llm.prompt_ids(text) for text in texts],
-            held_out=[llm.prompt_ids(text) for text in held_out],
-            end_ids=llm.tokenizer.end_ids,
-            max_tokens=values["max_tokens"],
-        )
-        given: dict[str, Any] = {"target": llm.model, "source": earlier or questions, "out": out, "tell": progress}
+        given: dict[str, Any] = {"target": llm.model, "source": make_source(llm), "out": out, "tell": progress}
         if reads_weights:
             given |= {"weights": loaded.source, "tokenizer": llm.tokenizer}
         steps, seed = values["steps"], values["seed"]
@@ -199,6 +196,34 @@ def _run(
     for measure, label in (("greedy_block_efficiency", "greedy"), ("sampled_block_efficiency", "at temperature 1")):
         if result.get(measure):
             click.echo(f"tokens per target call {label}, chains of {len(result['overlap'])}: {result[measure]:.2f}")
+
+
+def _source(values: dict[str, Any]) -> Callable[[Any], Any]:
+    """Where answers come from, once the target (an LLM) is loaded; what can be refused is refused before."""
+    from headstart.errors import OptionError
+    from headstart.train import EarlierRun, Questions, Turn
+
+    data, count, own = values["data"], values["num_prompts"], values["own_prompts"]
+    if values["answers"]:
+        for name, value in (("data", None if data == "self" else data), ("own-prompts", own)):
+            if value is not None:
+                raise OptionError(f"`answers` are those of an earlier run, so `{name}` must be left out, got {value!r}")
+        earlier = EarlierRun(folder=Path(values["answers"]))
+        return lambda llm: earlier
+    texts, held_out = read_training_prompts(data, count, values["seed"])
+
+    def questions(llm: Any) -> Questions:
+        turn = Turn.of(llm.prompt_ids) if llm.tokenizer.has_chat_template else None
+        return Questions(
+            prompts=[llm.prompt_ids(text) for text in texts],
+            held_out=[llm.prompt_ids(text) for text in held_out],
+            end_ids=llm.tokenizer.end_ids,
+            max_tokens=values["max_tokens"],
+            own=own if own is not None else 2 * count if turn and data == "self" else 0,
+            turn=turn,
+        )
+
+    return questions
 
 
 def read_training_prompts(data: str, count: int, seed: int) -> tuple[list[str], list[str]]:

@@ -1,8 +1,9 @@
 """`NativeHead`: a draft head (EAGLE) run by the C++ core, on the threads of the model beside it.
 
-Matrices are made 8-bit at load, but for `fc` and for rows borrowed from the target, which keep their bits; so rows differ a
-little from those of the head in float32 (`drafters.eagle_forward`). They are the same bit for bit however they came about: alone
-or beside other sequences, in a tree or as a chain, on any number of threads. Does not know drafts or chance.
+Matrices are made 8- or 4-bit at load, as the head's config says, but for `fc` and for rows borrowed from the target, which keep
+their bits; so rows differ a little from those of the head in float32 (`drafters.eagle_forward`). They are the same bit for bit
+however they came about: alone or beside other sequences, in a tree or as a chain, on any number of threads. Does not know drafts
+or chance.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class NativeHead:
                 ff=c.intermediate_size,
                 eps=c.rms_norm_eps,
                 rope_base=c.rope_theta,
+                quantize=c.quantize.upper(),
             )
         except _core.FileError as error:
             raise ModelError(str(error)) from None

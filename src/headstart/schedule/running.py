@@ -73,6 +73,7 @@ class RunningAcceptance:
         self._guess, self._weight, self._pull, self._decay = guess, weight, pull, decay
         self._spell_pull, self._spell_decay = spell_pull, spell_decay
         self._whole = False  # whether the last draft was kept to its end
+        self._chances: list[float] | None = None  # until something more is learnt
         self._spells = {kind: ([0.0] * longest, [0.0] * longest) for kind in (False, True)}  # tried and kept, after either kind
         # [ranks][longest]: how often a child of this rank was judged, those before it not being kept, and how often kept
         self._tried = [[0.0] * longest for _ in range(ranks)]
@@ -106,15 +107,22 @@ class RunningAcceptance:
 
     def fade(self, factor: float) -> None:
         """Make everything seen so far count `factor` times as much."""
+        self._chances = None
         self._tried = [[factor * tried for tried in ranked] for ranked in self._tried]
         self._kept = [[factor * kept for kept in ranked] for ranked in self._kept]
 
     def doubt(self) -> None:
         """A try after a pause has failed: what was guessed at first is believed less."""
         self._guess *= _DOUBTED
+        self._chances = None
 
     def chances(self) -> list[float]:
         """[longest]: P(accepted ≥ j), j = 1 … longest, for chains."""
+        if self._chances is None:
+            self._chances = self._believed()
+        return self._chances
+
+    def _believed(self) -> list[float]:
         chances, reach = [], 1.0
         pull, (tried, kept) = self._spell_pull, self._spells[self._whole]
         own = 0.0

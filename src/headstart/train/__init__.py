@@ -7,6 +7,7 @@ from headstart.train.draft import DraftOptions, train_draft
 from headstart.train.eagle import HeadOptions, train_eagle
 from headstart.train.loop import TrainOptions
 from headstart.train.medusa import MedusaOptions, train_medusa
+from headstart.train.rollouts import Turn
 
 __all__ = [
     "DraftOptions",
@@ -15,6 +16,7 @@ __all__ = [
     "MedusaOptions",
     "Questions",
     "TrainOptions",
+    "Turn",
     "train_draft",
     "train_eagle",
     "train_medusa",

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, final
 
-from headstart.errors import InputError
+from headstart.errors import InputError, OptionError
 from headstart.interfaces import FeatureModel
-from headstart.train.rollouts import TEMPERATURES, Rollout, read_shard, shard_path, write_answers, write_shard
+from headstart.train.rollouts import (
+    TEMPERATURES,
+    Rollout,
+    Turn,
+    own_shard_path,
+    read_shard,
+    shard_path,
+    write_answers,
+    write_shard,
+)
 
 __all__ = ["Answers", "EarlierRun", "Questions", "Source", "Tell"]
 
@@ -49,24 +58,38 @@ class Source(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Prompts as token ids; the target's answers are kept in the folder of the run."""
+    """Prompts as token ids, and how many requests the target makes up; its answers are kept in the folder of the run."""
 
     prompts: Sequence[Sequence[int]]
     held_out: Sequence[Sequence[int]]
     end_ids: frozenset[int]
-    max_tokens: int = 192  # of each answer to `prompts`
+    max_tokens: int = 192  # of each answer that is trained on
+    own: int = 0  # requests the target makes up itself, answered after `prompts`; rounded up to whole shards
+    turn: Turn | None = None  # what stands around them
+
+    def __post_init__(self) -> None:
+        if self.own and self.turn is None:
+            raise OptionError(
+                f"`own-prompts` must be 0 for a target without a chat template, which cannot make up requests, got {self.own}"
+            )
 
     def answers(self, target: FeatureModel, *, layers: Sequence[int], out: Path, seed: int, tell: Tell) -> Answers:
         """Shards that are there already are used as they are."""
         (out / "data").mkdir(parents=True, exist_ok=True)
-        count = -(-len(self.prompts) // _SHARD)
+        given, made_up = -(-len(self.prompts) // _SHARD), -(-self.own // _SHARD)
         training: list[Rollout] = []
-        for number in range(count):
-            path, part = shard_path(out / "data", number), self.prompts[number * _SHARD : (number + 1) * _SHARD]
+        for number in range(given + made_up):
+            own = number - given
+            path = shard_path(out / "data", number) if own < 0 else own_shard_path(out / "data", own)
             if not path.exists():
-                tell(f"the target answers prompts, shard {number + 1} of {count}", number / count)
-                heat = [TEMPERATURES[(i + i // len(TEMPERATURES)) % len(TEMPERATURES)] for i in range(len(part))]
-                self._write(path, target, layers, part, heat, self.max_tokens, seed + number)
+                tell(f"the target answers prompts, shard {number + 1} of {given + made_up}", number / (given + made_up))
+                if own < 0:
+                    part, first = self.prompts[number * _SHARD : (number + 1) * _SHARD], seed + number
+                    self._write(path, target, layers, part, _heat(len(part)), self.max_tokens, first)
+                else:
+                    assert self.turn is not None
+                    part, first = [self.turn.before] * _SHARD, seed + 2_000_003 + own
+                    self._write(path, target, layers, part, _heat(_SHARD), self.max_tokens, first, self.turn)
             training += _read(path, layers, target)
         path = out / _HELD_OUT
         if not path.exists():
@@ -85,6 +108,7 @@ class Questions:
         temperatures: Sequence[float],
         max_tokens: int,
         seed: int,
+        turn: Turn | None = None,
     ) -> None:
         written = write_answers(
             target,
@@ -94,6 +118,7 @@ class Questions:
             temperatures=temperatures,
             end_ids=self.end_ids,
             seed=seed,
+            turn=turn,
         )
         write_shard(path, written)
 
@@ -107,7 +132,7 @@ class EarlierRun:
 
     def answers(self, target: FeatureModel, *, layers: Sequence[int], out: Path, seed: int, tell: Tell) -> Answers:
         """Nothing is asked and nothing written."""
-        shards, held_out = sorted((self.folder / "data").glob("shard-*.safetensors")), self.folder / _HELD_OUT
+        shards, held_out = _shards(self.folder / "data"), self.folder / _HELD_OUT
         if not shards or not held_out.exists():
             raise InputError(f"`answers` {self.folder} holds no answers of a run; name the --out of one, or leave it out")
         training: list[Rollout] = []
@@ -115,6 +140,16 @@ class EarlierRun:
             tell("reading earlier answers", place / len(shards))
             training += _read(path, layers, target)
         return Answers(training=_long_enough(training, self.folder), held_out=_read(held_out, layers, target))
+
+
+def _heat(count: int) -> list[float]:
+    """The temperature of each answer of a shard."""
+    return [TEMPERATURES[(i + i // len(TEMPERATURES)) % len(TEMPERATURES)] for i in range(count)]
+
+
+def _shards(folder: Path) -> list[Path]:
+    """All there are, the target's own requests last."""
+    return [*sorted(folder.glob("shard-*.safetensors")), *sorted(folder.glob("own-*.safetensors"))]
 
 
 def _read(path: Path, layers: Sequence[int], target: FeatureModel) -> list[Rollout]:

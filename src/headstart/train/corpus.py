@@ -49,7 +49,7 @@ def batch_of(rollouts: Sequence[Rollout], layers: Sequence[int]) -> Batch:
         fed = len(r.tokens) - 1
         tokens[place, : fed + 1] = torch.from_numpy(r.tokens.astype(np.int64))
         features[place, :fed] = torch.from_numpy(r.features[list(layers)].swapaxes(0, 1)).float()
-        finals.append(torch.from_numpy(r.features[-1, r.num_prompt - 1 :]).float())
+        finals.append(torch.from_numpy(r.features[-1, r.num_prompt - 1 :].astype(np.float32)))
         indices.append(torch.arange(r.num_prompt - 1, fed))
         sequences.append(torch.full((fed - r.num_prompt + 1,), place))
         following.append(tokens[place, r.num_prompt : fed + 1])

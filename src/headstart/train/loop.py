@@ -1,13 +1,15 @@
 """The training loop: batches in, a trained network out, and nothing lost when it is killed.
 
-The loss at each depth is the cross-entropy of the network's row against the target's whole row (not its token alone), cut to the
-draft vocabulary; deeper predictions weigh less, as they are reached less often. The learning rate rises, stays, and falls over
+The loss at each depth compares the network's row with the target's whole row (not its token alone), cut to the draft
+vocabulary: cross-entropy at first, which teaches most while rows are far apart, and more and more their overlap itself, which is
+what is accepted. Deeper predictions weigh less, as they are reached less often. The learning rate rises, stays, and falls over
 the last part of the run; the state before it falls is kept, so that a run can be made longer later. Knows networks, batches
 and its own files; does not know where rollouts come from.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +98,7 @@ class Trainer:
             torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)),
         ]
         self.step = self.epoch = self.place = 0
-        self.sequences = len(rollouts)  # in the current epoch; a later one takes all there are by then
+        self.sequences = len(rollouts)  # in the current epoch
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []  # one entry a recorded step
 
@@ -162,6 +164,8 @@ class Trainer:
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self.step, self.epoch, self.place, self.sequences = state["place"]
+        if len(self.rollouts) != self.sequences:  # other answers than then: they join at once
+            self.epoch, self.place, self.sequences = self.epoch + 1, 0, len(self.rollouts)
         self.seconds, self.history = state["seconds"], state["history"]
         return True
 
@@ -185,12 +189,12 @@ class Trainer:
             return self.network.outputs(batch, self.embeddings, self.options.depth)
 
     def _next_batch(self) -> Batch:
-        lengths = [len(r.tokens) for r in self.rollouts[: self.sequences]]
+        lengths = [len(r.tokens) for r in self.rollouts]
         order = epoch_order(lengths, self.options.batch_tokens, self.options.seed, self.epoch)
         batch = batch_of([self.rollouts[number] for number in order[self.place]], self.layers)
         self.place += 1
         if self.place == len(order):
-            self.epoch, self.place, self.sequences = self.epoch + 1, 0, len(self.rollouts)
+            self.epoch, self.place = self.epoch + 1, 0
         return batch
 
 
@@ -204,6 +208,7 @@ def _state(path: Path) -> Any:
 
 
 _CHUNK = 128  # rows whose logits are worked on at a time: they stay in the processor's cache
+_TURN = 3.0  # cross-entropy counts e^(−3 · overlap) of the loss, the overlap the rest
 
 
 def soft_losses(
@@ -213,9 +218,11 @@ def soft_losses(
     weights: Sequence[float],  # by depth, summing to 1
     bfloat16: bool,
 ) -> tuple[list[float], list[Any]]:
-    """Mean cross-entropy against the target's rows at each depth, and the gradient of their weighted sum by `outputs`.
+    """Mean cross-entropy against the target's rows at each depth, and the gradient of the weighted sum of losses by `outputs`.
 
-    Written out by hand, as the rows of all depths are too many to hold at once; the vocabulary head is not trained."""
+    The loss of rows p (the target's) and q with overlap α = Σ min(p, q) is λ · cross-entropy + (1 − λ)(1 − α), λ = e^(−3 α) with
+    the mean α of the rows worked on together, and itself not differentiated. Written out by hand, as the rows of all depths are
+    too many to hold at once; the vocabulary head is not trained."""
     kind = torch.bfloat16 if bfloat16 else torch.float32
     matrix = head_rows.to(kind)
     count = len(finals)
@@ -227,7 +234,13 @@ def soft_losses(
             rows = torch.softmax((finals[part].to(kind) @ matrix.T).float(), dim=-1)
             for depth, output in enumerate(outputs):
                 logs = torch.log_softmax((output[part].to(kind) @ matrix.T).float(), dim=-1)
-                losses[depth] -= float((rows * logs).sum()) / count
-                slope = logs.exp_().sub_(rows).mul_(weights[depth] / count)
-                gradients[depth][part] = slope.to(kind) @ matrix
+                losses[depth] -= float(torch.dot(rows.view(-1), logs.view(-1))) / count
+                drafted = logs.exp_()
+                under = torch.where(drafted < rows, drafted, 0.0)  # the overlap grows with these
+                sums = under.sum(-1, keepdim=True)
+                overlap = float(torch.minimum(drafted, rows).sum()) / len(rows)
+                share = math.exp(-_TURN * overlap)
+                # by the logits: q − p of the cross-entropy, q Σ(q where q < p) − (q where q < p) of 1 − α
+                slope = drafted.mul_(sums.mul_(1 - share).add_(share)).sub_(rows, alpha=share).sub_(under, alpha=1 - share)
+                gradients[depth][part] = slope.mul_(weights[depth] / count).to(kind) @ matrix
     return losses, gradients
