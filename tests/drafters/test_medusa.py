@@ -11,15 +11,16 @@ from headstart.draws import StreamDraws
 from headstart.interfaces import Context
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
+from headstart.shapes import Shape
 from tests.checkpoints.heads import HIDDEN, VOCAB, medusa
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
 
-def context(tokens) -> Context:
+def context(tokens, **options) -> Context:
     """What a drafter sees."""
-    processor = SamplingProcessor(Sampling(temperature=0.8), num_prompt=2, vocab_size=VOCAB)
+    processor = SamplingProcessor(Sampling(**({"temperature": 0.8} | options)), num_prompt=2, vocab_size=VOCAB)
     return Context(tokens=tokens, num_prompt=2, processor=processor)
 
 
@@ -65,3 +66,50 @@ def test_only_the_newest_hidden_state_is_read() -> None:
     assert len(third) == 0
     (moved,) = drafter.propose(states[:1], [context([*tokens, 2])], [3], draws[:1])
     assert len(moved) == 0
+
+
+def ready(cut: bool = False) -> tuple[MedusaDrafter, object, list[int]]:
+    """A drafter, a state that knows the text, and the text."""
+    drafter = MedusaDrafter(medusa(cut=cut), num_layers=6)
+    tokens, features = [3, 1, 4, 1], np.random.default_rng(3).normal(size=(3, HIDDEN)).astype(np.float32)
+    (state,) = drafter.open([context(tokens)])
+    drafter.commit(state, tokens, features)
+    return drafter, state, tokens
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_chosen_tree_is_made_of_each_head_s_likeliest_tokens(cut) -> None:
+    """Greedy, of the paper's kind of shape: the child of rank r at depth d is head d's r-th token, whatever it hangs from."""
+    drafter, state, tokens = ready(cut)
+    (chain,) = drafter.propose([state], [context(tokens)], [3], [StreamDraws(0)])
+    order = [np.argsort(-row.to_array(), kind="stable").tolist() for row in chain.rows]
+    paths = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 1, 0]]
+    shape = Shape.of_paths(paths)
+    (tree,) = drafter.propose_trees([state], [context(tokens, temperature=0.0)], [shape], [StreamDraws(0)])
+    found = {tuple(tree.tokens[node - 1] for node in tree.path(node)) for node in range(1, len(tree) + 1)}
+    assert found == {tuple(order[depth][rank] for depth, rank in enumerate(path)) for path in paths}
+    assert all(row.is_point for row in tree.rows)
+
+
+def test_a_tree_is_no_deeper_than_there_are_heads_and_no_larger_than_its_shape() -> None:
+    """Greedy and drawn; drawn siblings come without replacement, each with the row it was drawn from; in a batch as alone."""
+    drafter, state, tokens = ready()
+    many = [context(tokens, temperature=0.0), context(tokens), context([*tokens, 2])]
+    shapes = [Shape.parse("2x5:7"), Shape.parse("3x2"), Shape.parse("2x2")]
+    draws = [StreamDraws(seed) for seed in range(3)]
+    chosen, drawn, nothing = drafter.propose_trees([state] * 3, many, shapes, draws)
+    assert (chosen.depth, len(chosen)) == (3, 7)
+    assert (drawn.depth, len(drawn)) == (2, 6)
+    assert len(nothing) == 0
+    (alone,) = drafter.propose_trees([state], [context(tokens)], [shapes[1]], [StreamDraws(1)])
+    assert alone.tokens == drawn.tokens
+    (first,) = drafter.propose([state], [context(tokens)], [1], [StreamDraws(0)])
+    for node in (0, *range(1, 7)):
+        children = drawn.children(node)
+        left = 1.0
+        for child in children:
+            token, row = drawn.tokens[child - 1], drawn.rows[child - 1]
+            assert row.prob(token) > 0
+            if node == 0:
+                assert row.to_array()[token] == pytest.approx(first.rows[0].prob(token) / left, rel=1e-3)
+                left -= first.rows[0].prob(token)

@@ -13,6 +13,7 @@ from headstart import drafting
 from headstart.checkpoints import EagleConfig, EagleHead, MedusaHead, Tensor, write_head
 from headstart.generation import LLM
 from headstart.references import find_head
+from headstart.shapes import Shape
 from headstart.text import Tokenizer
 from tests.checkpoints.heads import tensor
 from tests.generation.tiny import folder, tiny
@@ -88,6 +89,20 @@ def test_on_transformers(name: str, options: dict[str, Any]) -> None:
 def test_heads_on_transformers(kind: str, before: str, tmp_path: Path) -> None:
     """Random heads, alone and after suffixes: token for token plain decoding, whatever they guess."""
     test_on_transformers(before + head_for(kind, tiny(drafter="none").model, tmp_path), {})
+
+
+@pytest.mark.parametrize("before", ["", "suffix+"])
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_in_trees_on_transformers(kind: str, before: str, tmp_path: Path) -> None:
+    """Greedy, and with a seed: plain decoding's tokens, whatever tree is drafted; trees of a fixed shape too."""
+    plain = tiny(drafter="none")
+    llm = load(before + head_for(kind, plain.model, tmp_path))
+    for tree in ("3x2", Shape.of_paths([[0], [1], [0, 0], [0, 1], [0, 0, 0]])):
+        for ask in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}):
+            want = [out.token_ids for out in plain.generate(PROMPTS, max_tokens=20, **ask)]
+            together = llm.generate(PROMPTS, max_tokens=20, tree=tree, **ask)
+            assert [out.token_ids for out in together] == want
+            assert sum(out.stats.num_drafted for out in together) > 20
 
 
 def test_smollm2_natively_with_every_drafter(smollm2_path: Path, tmp_path: Path) -> None:

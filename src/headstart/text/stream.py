@@ -68,6 +68,8 @@ class StopStrings:
 
     def push(self, text: str) -> Piece:
         """The text before a stop string, once one is complete; else what can no longer belong to one."""
+        if not self._stop:
+            return Piece(text=text, stopped=False)
         text = self._held + text
         found = [(place + len(stop), place) for stop in self._stop if (place := text.find(stop)) >= 0]
         if found:
