@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from headstart.checkpoints import EagleConfig, EagleHead, MedusaHead
+from headstart.drafters import EagleDrafter, MedusaDrafter
+from headstart.drafters.eagle_forward import EagleForward
 from headstart.interfaces import Ask, Scores
 from headstart.models.asks import Tail
 from headstart.models.table import TableCache, TableModel
+from tests.checkpoints.heads import tensor
 
 
 class Cut:
@@ -89,3 +94,83 @@ class Spelling:
 
 # Three of the target's four tokens are the drafter's too, by other numbers; 'bc' is one token to the drafter alone.
 SPELLING = Spelling(["a", "b", "ab", "c"], ["c", "b", "a", "bc", "d"])
+
+
+class _Target:
+    """Vocabulary matrices of a target of four tokens, and its engine for heads: logits in float64, like the tables' own."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self._embed, self._head = (rng.normal(size=(4, 8)).astype(np.float32) for _ in range(2))
+
+    def embeddings(self, tokens):
+        return self._embed[np.asarray(tokens)]
+
+    def head_rows(self, tokens):
+        return self._head[np.asarray(tokens)]
+
+    def head_runner(self, head: EagleHead) -> Any:
+        runner = EagleForward(head, self)
+        in_single = runner.run
+
+        def run(asks, *, from_target: bool = False):
+            found = in_single(asks, from_target=from_target)
+            return [Scores(logits=each.logits.astype(np.float64), features=each.features) for each in found]
+
+        runner.run = run
+        return runner
+
+
+@dataclass
+class _Fed:
+    inner: Any
+    length: int = 0  # tokens whose hidden states were handed over
+
+
+class Fed:
+    """A head whose target always has hidden states: those of a token follow from the text up to it."""
+
+    def __init__(self, inner: Any, width: int) -> None:
+        self._inner, self._width = inner, width
+        self.name = inner.name
+
+    def open(self, contexts):
+        states = [_Fed(inner) for inner in self._inner.open(contexts)]
+        for state, one in zip(states, contexts, strict=True):
+            self.commit(state, one.tokens, None)
+        return states
+
+    def propose(self, states, contexts, budgets, draws):
+        return self._inner.propose([state.inner for state in states], contexts, budgets, draws)
+
+    def commit(self, state, tokens, features) -> None:
+        new = range(state.length, len(tokens) - 1)
+        hidden = [np.random.default_rng(list(tokens[: place + 1])).normal(size=self._width) for place in new]
+        self._inner.commit(state.inner, tokens, np.array(hidden, np.float32).reshape(len(hidden), self._width))
+        state.length = max(state.length, len(tokens) - 1)
+
+
+def eagle_for_four(generation: int) -> Fed:
+    """An EAGLE head beside a target of four tokens, of generation 3 for three of them."""
+    first = generation == 1
+    config = EagleConfig(
+        generation=1 if first else 3, hidden_size=8, target_hidden_size=8, intermediate_size=12, num_heads=2, num_kv_heads=1,
+        head_dim=4, vocab_size=4, draft_vocab_size=4 if first else 3, num_features=1 if first else 3,
+        feature_layers=(2,) if first else (0, 1, 2),
+    )  # fmt: skip
+    rng = np.random.default_rng(generation)
+    weights = {name: tensor(rng, shape) for name, shape in config.shapes().items()}
+    head = EagleHead(config=config, weights=weights, token_ids=None if first else np.array([0, 1, 3]))
+    return Fed(EagleDrafter(head, _Target(), num_layers=2), 8 * config.num_features)
+
+
+def medusa_for_four() -> Fed:
+    """Three Medusa heads beside a target of four tokens."""
+    rng = np.random.default_rng(7)
+    shapes = {"0.linear.weight": (8, 8), "0.linear.bias": (8,), "1.weight": (4, 8)}
+    weights = {f"{head}.{name}": tensor(rng, shape) for head in range(3) for name, shape in shapes.items()}
+    head = MedusaHead(num_heads=3, num_layers=1, hidden_size=8, vocab_size=4, draft_vocab_size=4, weights=weights)
+    drafter: Any = MedusaDrafter(head, num_layers=2)
+    in_single = drafter._logits
+    drafter._logits = lambda place, hidden: in_single(place, hidden).astype(np.float64)
+    return Fed(drafter, 8)
