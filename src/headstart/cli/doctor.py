@@ -24,7 +24,10 @@ __all__ = ["command", "processor_name"]
 _BASE = ("numpy", "tokenizers", "jinja2", "click", "rich")
 _EXTRAS = {
     "transformers": ("torch", "transformers", "accelerate", "gguf", "safetensors"),
+    "train": ("torch", "matplotlib"),
     "plot": ("matplotlib",),
+    "bench": ("llama-cpp-python",),
+    "openvino": ("openvino-genai",),
 }
 # What the kernels of this project and of its peers look for; names as Linux writes them.
 _X86 = (
