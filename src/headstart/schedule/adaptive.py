@@ -87,6 +87,7 @@ class AdaptiveSchedule:
         guess = {} if past is None else {"guess": past.guess, "weight": past.weight}
         self._accepted = RunningAcceptance(longest, ranks=1 if trees is None else trees.most_ranks, **guess)
         self._account: float | None = None  # plain rounds that drafting may still lose; None: not asked yet
+        self._gained = 0.0  # plain rounds: what drafts have gained here, and what was brought along
         self._opened = False
         self._off = False  # drafting did not pay when last looked at
         self._pause = 0  # plain rounds left before it is tried again
@@ -128,8 +129,9 @@ class AdaptiveSchedule:
             self._seconds(len(done.draft), costs, batch) / costs[0] + self._missed * self._catching_up() - done.num_accepted - 1
         )
         self._account = min(_MOST_SAVED, grown - lost)
+        self._gained = min(_MOST_SAVED, self._gained - lost)
         if self._past is not None:
-            self._past.saved = max(0.0, self._account)
+            self._past.saved = max(0.0, self._gained)
         self._rounds_drafted += 1
         self._opened = True
         if self._off:
@@ -172,8 +174,8 @@ class AdaptiveSchedule:
         if most < 1:
             return 0
         if self._account is None:
-            carried = 0.0 if self._past is None else min(self._past.saved, _SHARE_CARRIED * room)
-            self._account = max(carried, min(self._most_lost, max(_LEAST_ACCOUNT, _SHARE_OF_TEXT * room)))
+            self._gained = 0.0 if self._past is None else min(self._past.saved, _SHARE_CARRIED * room)
+            self._account = max(self._gained, min(self._most_lost, max(_LEAST_ACCOUNT, _SHARE_OF_TEXT * room)))
         seconds = self._costs.rounds(self._longest, batch)
         if not self._may_pay(seconds, room) or self._costs.wants_plain(batch):
             return 0

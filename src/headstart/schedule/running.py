@@ -26,8 +26,8 @@ class PastAcceptance:
     """How often drafts were kept in texts before, and what they gained: what the next text begins with."""
 
     def __init__(self, *, kept: float = 0.0, tried: float = 0.0, saved: float = 0.0, most: float = 200.0) -> None:
-        """`kept` of `tried` judged positions so far; beyond `most` older ones count less. `saved`: plain rounds that the newest
-        text had left of what drafts gained."""
+        """`kept` of `tried` judged positions so far; beyond `most` older ones count less. `saved`: plain rounds that drafts
+        gained in the newest text, with what it had brought along."""
         self.kept, self.tried, self.saved, self._most = kept, tried, saved, most
 
     def saw(self, shares: Sequence[float]) -> None:
