@@ -243,7 +243,7 @@ def test_what_trees_teach() -> None:
     assert judged_children(done) == [(2, 1), (1, 0)]
     none = Round(draft=(1, 2, 3), num_accepted=0, emitted=(0,), num_cut=0, parents=(-1, -1, 0), path=())
     assert judged_children(none) == [(2, None)]
-    seen = RunningAcceptance(2, ranks=2)
+    seen = RunningAcceptance(2, ranks=2, pull=3.0)
     for _ in range(300):
         seen.saw_children([(2, 1), (1, 0)])
     table = np.array(seen.by_rank())
