@@ -1,7 +1,8 @@
 // Draft heads: how one is made into a model of one layer, and what such a model does before that layer (Li et al. 2024, 2025).
 //
 // Matrices of the layer become Q8_0 or Q4_0, as asked, but for `fc`, which stays as it is: hidden states of the target differ a
-// hundredfold in size within a group of 32, and as eight bits the small ones would be lost. Borrowed rows of the vocabulary keep the target's own bits.
+// hundredfold in size within a group of 32, and as eight bits the small ones would be lost. Borrowed rows of the vocabulary keep the
+// target's own bits.
 #include "head.h"
 
 #include <cmath>

@@ -226,7 +226,7 @@ def test_more_answers_join_at_once(model, tmp_path, monkeypatch) -> None:
 
     met: list[tuple[int, int, int]] = []
     step = Trainer._one_step
-    monkeypatch.setattr(Trainer, "_one_step", lambda self: met.append((self.epoch, self.place, self.sequences)) or step(self))
+    monkeypatch.setattr(Trainer, "_one_step", lambda self: met.append((self.epoch, self.place, len(self.rollouts))) or step(self))
     trained(model, tmp_path, steps=2)
     with_more = replace(questions(model), own=3, turn=Turn(before=(1, 2), after=(3, 4), longest=5))
     for _ in range(2):

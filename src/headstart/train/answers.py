@@ -79,17 +79,15 @@ class Questions:
         given, made_up = -(-len(self.prompts) // _SHARD), -(-self.own // _SHARD)
         training: list[Rollout] = []
         for number in range(given + made_up):
-            own = number - given
-            path = shard_path(out / "data", number) if own < 0 else own_shard_path(out / "data", own)
+            part, turn = self.prompts[number * _SHARD : (number + 1) * _SHARD], None
+            path, first = shard_path(out / "data", number), seed + number
+            if number >= given:
+                assert self.turn is not None
+                part, turn = [self.turn.before] * _SHARD, self.turn
+                path, first = own_shard_path(out / "data", number - given), seed + 2_000_003 + number - given
             if not path.exists():
                 tell(f"the target answers prompts, shard {number + 1} of {given + made_up}", number / (given + made_up))
-                if own < 0:
-                    part, first = self.prompts[number * _SHARD : (number + 1) * _SHARD], seed + number
-                    self._write(path, target, layers, part, _heat(len(part)), self.max_tokens, first)
-                else:
-                    assert self.turn is not None
-                    part, first = [self.turn.before] * _SHARD, seed + 2_000_003 + own
-                    self._write(path, target, layers, part, _heat(_SHARD), self.max_tokens, first, self.turn)
+                self._write(path, target, layers, part, _heat(len(part)), self.max_tokens, first, turn)
             training += _read(path, layers, target)
         path = out / _HELD_OUT
         if not path.exists():

@@ -98,7 +98,6 @@ class Trainer:
             torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)),
         ]
         self.step = self.epoch = self.place = 0
-        self.sequences = len(rollouts)  # in the current epoch
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []  # one entry a recorded step
 
@@ -127,7 +126,7 @@ class Trainer:
         state = {
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "place": [self.step, self.epoch, self.place, self.sequences],
+            "place": [self.step, self.epoch, self.place, len(self.rollouts)],
             "seconds": self.seconds,
             "history": self.history,
             "options": asdict(self.options),
@@ -163,9 +162,9 @@ class Trainer:
             raise OptionError(f"`out` {self.folder} was begun with another kind or size of network; use another --out") from None
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
-        self.step, self.epoch, self.place, self.sequences = state["place"]
-        if len(self.rollouts) != self.sequences:  # other answers than then: they join at once
-            self.epoch, self.place, self.sequences = self.epoch + 1, 0, len(self.rollouts)
+        self.step, self.epoch, self.place, sequences = state["place"]
+        if len(self.rollouts) != sequences:  # other answers than then: they join at once
+            self.epoch, self.place = self.epoch + 1, 0
         self.seconds, self.history = state["seconds"], state["history"]
         return True
 
