@@ -198,4 +198,5 @@ NB_MODULE(_core, m) {
   headstart::bind_cache(m);
   headstart::bind_model(m);
   headstart::bind_head(m);
+  headstart::bind_products(m);
 }

@@ -1,6 +1,7 @@
 // What the files of the Python binding share.
 #pragma once
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <cstdint>
 #include <initializer_list>
@@ -34,6 +35,8 @@ struct SharedCache {
   }
 };
 
+using Bits = nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
+Tensor tensor_of(const nanobind::tuple& item, Bits& array);  // of (name, array, type): float32, float16, or bfloat16 as 16-bit numbers
 std::vector<int32_t> integers(nanobind::handle sequence, const char* name);  // any sequence of whole numbers, arrays included
 nanobind::object new_array(std::initializer_list<size_t> shape, float*& data);  // of float32, not initialised
 std::shared_ptr<SharedCache> open_cache(const std::shared_ptr<SharedModel>& shared);
@@ -44,5 +47,6 @@ void bind_rows(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_file(nanobind::module_& m);
 void bind_head(nanobind::module_& m);
+void bind_products(nanobind::module_& m);
 
 }  // namespace headstart

@@ -19,16 +19,7 @@
 namespace nb = nanobind;
 
 namespace headstart {
-namespace {
 
-using Bits = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using States = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-struct Head {
-  std::shared_ptr<SharedModel> shared;
-};
-
-// A tensor is (name, array, type): float32, float16, or bfloat16 as 16-bit numbers.
 Tensor tensor_of(const nb::tuple& item, Bits& array) {
   if (item.size() != 3) throw std::invalid_argument("a tensor is (name, array, type)");
   array = nb::cast<Bits>(item[1]);
@@ -45,11 +36,19 @@ Tensor tensor_of(const nb::tuple& item, Bits& array) {
   return t;
 }
 
+namespace {
+
+using States = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+struct Head {
+  std::shared_ptr<SharedModel> shared;
+};
+
 std::shared_ptr<Head> load(const std::shared_ptr<SharedModel>& target, nb::list tensors, nb::handle ids, int generation, bool norm_before_residual, int hidden, int states, int heads,
-                           int kv_heads, int head_dim, int ff, float eps, float rope_base, const std::string& quantize) {
+                           int kv_heads, int head_dim, int ff, float eps, const std::vector<float>& rope, float rope_magnitude, const std::string& quantize) {
   if (generation != 1 && generation != 3) throw std::invalid_argument("`generation` must be 1 or 3, got " + std::to_string(generation));
   const Type widest = *quantized_type(quantize);
-  const HeadShape shape{generation == 1, norm_before_residual, hidden, states, heads, kv_heads, head_dim, ff, eps, rope_base, integers(ids, "ids")};
+  const HeadShape shape{generation == 1, norm_before_residual, hidden, states, heads, kv_heads, head_dim, ff, eps, rope, rope_magnitude, integers(ids, "ids")};
   std::vector<Tensor> found;
   std::vector<Bits> arrays(nb::len(tensors));
   for (size_t i = 0; i < arrays.size(); i++) found.push_back(tensor_of(nb::cast<nb::tuple>(tensors[i]), arrays[i]));
@@ -111,9 +110,9 @@ nb::list score(const Head& head, nb::handle asks, bool from_target) {
 void bind_head(nb::module_& m) {
   nb::class_<Head>(m, "Head", "A draft head (EAGLE): one layer that continues a model's hidden states.")
       .def_static("load", &load, nb::arg("target"), nb::arg("tensors"), nb::arg("ids"), nb::kw_only(), nb::arg("generation"), nb::arg("norm_before_residual"), nb::arg("hidden"),
-                  nb::arg("states"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ff"), nb::arg("eps"), nb::arg("rope_base"), nb::arg("quantize") = "Q8_0",
+                  nb::arg("states"), nb::arg("heads"), nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ff"), nb::arg("eps"), nb::arg("rope"), nb::arg("rope_magnitude") = 1.0f, nb::arg("quantize") = "Q8_0",
                   "`tensors` (name, array, type) by the names of published checkpoints; embeddings and vocabulary rows may be missing: the target's are\n"
-                  "used then. `ids`: the target's id of each token that is drafted. `quantize`: Q8_0 or Q4_0, which wider matrices of the layer become. Raises FileError for a head that cannot be run.")
+                  "used then. `ids`: the target's id of each token that is drafted. `rope`: the angle per position of each pair of dimensions. `quantize`: Q8_0 or Q4_0, which wider matrices of the layer become. Raises FileError for a head that cannot be run.")
       .def("open", [](const Head& head) { return open_cache(head.shared); }, "An empty cache.")
       .def("score", &score, nb::arg("asks"), nb::arg("from_target") = false,
            "For each ask (cache, tokens, hidden, parents or None, grows, num_logits): what the layer puts out [tokens, hidden], logits\n"

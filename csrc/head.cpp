@@ -34,7 +34,10 @@ Config config_of(const HeadShape& s, const Config& target) {
   if (s.hidden % kGroup || s.states % kGroup || s.ff % kGroup || s.head_dim % kTile || s.heads / s.kv_heads * s.head_dim % kGroup)
     throw FileError("widths of the head must be multiples of 32 and its attention heads of 16 for the native engine, got hidden_size " + std::to_string(s.hidden) + ", hidden states of " +
                     std::to_string(s.states) + ", intermediate_size " + std::to_string(s.ff) + ", head_dim " + std::to_string(s.head_dim) + " (try --engine transformers)");
-  if (!(s.eps >= 0.0f) || !(s.rope_base > 0.0f)) throw FileError("rms_norm_eps and rope_theta of the head must be positive");
+  if (!(s.eps >= 0.0f)) throw FileError("rms_norm_eps of the head must be positive");
+  if (s.rope.size() != static_cast<size_t>(s.head_dim / 2)) throw FileError("the head turns " + std::to_string(s.rope.size()) + " pairs of dimensions, wanted " + std::to_string(s.head_dim / 2));
+  for (const float rate : s.rope) if (!(rate >= 0.0f && rate <= 1.0f)) throw FileError("rotary embeddings of the head must turn by angles from 0 to 1 a position");
+  if (!(s.rope_magnitude > 0.0f && s.rope_magnitude < 1e3f)) throw FileError("the magnitude of the head's rotary embeddings must be positive and below 1000");
   Config c;
   c.architecture = "eagle";
   c.layers = 1;
@@ -46,7 +49,6 @@ Config config_of(const HeadShape& s, const Config& target) {
   c.vocab = target.vocab;
   c.context = target.context;
   c.eps = s.eps;
-  c.rope_base = s.rope_base;
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
   return c;
 }
@@ -170,7 +172,8 @@ std::shared_ptr<Model> Model::load_head(const HeadShape& shape, const std::vecto
   std::vector<uint8_t> held;
   const Tensor borrowed = head ? *head : some_rows(*target->weights_->head_tensor, shape.ids, held);
   packer.add(&borrowed, w.head, Type::Q8_0);
-  for (int i = 0; i < c.rope_dim / 2; i++) w.rope.push_back(static_cast<float>(std::pow(static_cast<double>(c.rope_base), -2.0 * i / c.rope_dim)));
+  w.rope = shape.rope;
+  w.rope_magnitude = shape.rope_magnitude;
   {
     std::lock_guard lock(model->runner_->crew->mutex);
     packer.pack(w, model->runner_->pool, false, nullptr);
@@ -189,7 +192,7 @@ void Model::Runner::gather_states() {
     std::memcpy(out, piece.ask->hidden + static_cast<size_t>(piece.first) * width, count * sizeof(float));
     out += count;
   }
-  for (size_t row = 0; row < rows.size(); row++) fill_angles(w.rope, rows[row].position, 1.0f, false, angles + 2 * row * static_cast<size_t>(c.rope_dim));
+  for (size_t row = 0; row < rows.size(); row++) fill_angles(w.rope, rows[row].position, w.rope_magnitude, false, angles + 2 * row * static_cast<size_t>(c.rope_dim));
 }
 
 // Generation 1: embedding and hidden state side by side, for `fc`.

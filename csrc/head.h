@@ -11,7 +11,9 @@ struct HeadShape {
   bool norm_before_residual = false;
   int hidden = 0, states = 0;        // `states`: numbers of the target's hidden states of one token
   int heads = 0, kv_heads = 0, head_dim = 0, ff = 0;
-  float eps = 1e-6f, rope_base = 10000.0f;
+  float eps = 1e-6f;
+  std::vector<float> rope;           // angle per position of each pair of dimensions
+  float rope_magnitude = 1.0f;       // of the rotated numbers
   std::vector<int32_t> ids;          // the target's id of each token that it drafts
 };
 

@@ -109,6 +109,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Weights;
 
  private:
+  friend class Products;
   struct Runner;
   Model() = default;
   void rows(const Tensor& matrix, const std::vector<int32_t>& tokens, float* out) const;

@@ -167,7 +167,7 @@ def test_options_of_several_drafters() -> None:
     names = ["none", "suffix", "model:a", "skip:2", "eagle:b", "medusa:c"]
     wishes = parse_all(names, memory=9, draft_vocab=20, draft_quantize="q4_0")
     got = [(wish.memory, wish.draft_vocab, wish.draft_quantize) for wish in wishes]
-    assert got == [(0, None, None), (9, None, None), (0, 20, "q4_0"), (0, 20, None), (0, None, "q4_0"), (0, None, None)]
+    assert got == [(0, None, None), (9, None, None), (0, 20, "q4_0"), (0, 20, None), (0, None, "q4_0"), (0, None, "q4_0")]
     for name, value in (("memory", 9), ("draft_vocab", 9), ("draft_quantize", "q4_0")):
         with pytest.raises(OptionError, match=f"`{name}`"):
             parse_all(["none", "ngram"], **{name: value})

@@ -28,7 +28,7 @@ from headstart.drafters import (
     SuffixDrafter,
 )
 from headstart.errors import ModelError, OptionError, VocabularyMismatchError, did_you_mean
-from headstart.interfaces import Divisible, Drafter, FeatureModel, Model
+from headstart.interfaces import Divisible, Drafter, FeatureModel, HeadEngine, Model, ProductEngine
 from headstart.text import Crossing, Tokenizer
 
 __all__ = ["Held", "Part", "Wish", "build", "parse", "parse_all"]
@@ -124,7 +124,7 @@ def parse(name: str, *, memory: Any = 0, draft_vocab: Any = None, draft_quantize
     if draft_quantize is not None and not uses["draft_quantize"]:
         raise OptionError(
             f"`draft_quantize` is for models and heads that only draft, got {draft_quantize!r} with --drafter {name}; "
-            "use model:REF, cross:REF or eagle:REF"
+            "use model:REF, cross:REF, eagle:REF or medusa:REF"
         )
     return Wish(parts=parts, memory=int(memory), draft_vocab=draft_vocab, draft_quantize=draft_quantize)
 
@@ -149,7 +149,7 @@ def _uses(parts: Sequence[Part]) -> dict[str, bool]:
     return {
         "memory": any(part.kind == "suffix" for part in parts),
         "draft_vocab": any(part.kind in _MODELS for part in parts),
-        "draft_quantize": any(part.reference or part.kind == "eagle" for part in parts),
+        "draft_quantize": any(part.reference or part.kind in _HEADS for part in parts),
     }
 
 
@@ -257,8 +257,10 @@ def _beside(head: EagleHead | MedusaHead, part: Part, target: Model, quantize: s
     vocab = head.config.vocab_size if isinstance(head, EagleHead) else head.vocab_size
     if vocab != target.vocab_size:
         raise VocabularyMismatchError(f"`drafter` {part.name} was made for {vocab} tokens, the target has {target.vocab_size}")
+    if quantize is not None and not isinstance(target, HeadEngine if isinstance(head, EagleHead) else ProductEngine):
+        raise OptionError(f"`draft_quantize` {quantize} needs a target on the native engine, which {part.name} then runs on")
     if isinstance(head, MedusaHead):
-        return MedusaDrafter(head, num_layers=target.num_layers, name=part.name)
+        return MedusaDrafter(head, target, num_layers=target.num_layers, quantize=quantize, name=part.name)
     layers = head.config.layers_of(target.num_layers)
     if not all(0 <= layer <= target.num_layers for layer in layers):
         raise ModelError(f"`drafter` {part.name} reads layers {list(layers)}, the target has {target.num_layers}")

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.checkpoints import EagleHead
+from headstart.checkpoints import EagleHead, Tensor
 from headstart.records import Draft, Round
 from headstart.rows import FloatArray, IntArray, Row
 from headstart.shapes import Shape
@@ -32,6 +32,8 @@ __all__ = [
     "HeadRunner",
     "Model",
     "Processor",
+    "ProductEngine",
+    "Products",
     "Remembering",
     "Rule",
     "Schedule",
@@ -233,6 +235,22 @@ class HeadEngine(Protocol):
 
     def head_runner(self, head: EagleHead) -> HeadRunner:
         """The head, ready to run. Raises ModelError for one that this engine cannot run."""
+
+
+class Products(Protocol):
+    """Matrices ready to be multiplied by."""
+
+    def multiply(self, index: int, x: NDArray[np.float32], outputs: int | None = None) -> NDArray[np.float32]:
+        """[n, outputs] = x [n, inputs] by the matrix at `index`, or by its first `outputs` outputs only."""
+
+
+@runtime_checkable
+class ProductEngine(Protocol):
+    """A model whose engine multiplies by matrices that are not its own."""
+
+    def products(self, matrices: Sequence[Tensor], quantize: str | None = None) -> Products:
+        """The matrices [outputs, inputs], ready; `quantize` q8_0 or q4_0 (None: the engine's choice). Raises ModelError for
+        those that this engine cannot use."""
 
 
 @runtime_checkable

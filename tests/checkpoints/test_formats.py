@@ -211,7 +211,7 @@ def test_lossy_speculators_are_refused(name, value, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "match"),
-    [({"hidden_act": "gelu"}, "hidden_act"), ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
+    [({"hidden_act": "gelu"}, "hidden_act"), ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling"),
      ({"norm_output": True}, "norm_output"), ({"hidden_size": None}, "hidden_size"), ({"intermediate_size": "x"}, "a number"),
      ({"draft_vocab_size": VOCAB + 1}, "draft_vocab_size|d2t"), ({"num_key_value_heads": 3}, "multiple"),
      ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, "3 layers")],

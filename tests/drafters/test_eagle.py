@@ -11,7 +11,7 @@ import json
 import numpy as np
 import pytest
 
-from headstart.checkpoints import EagleHead, read_head, write_head
+from headstart.checkpoints import EagleHead, Rope, read_head, write_head
 from headstart.drafters import CombinedDrafter, EagleDrafter, NGramDrafter
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.interfaces import Context, TreeDrafter
@@ -24,15 +24,35 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
 LAYERS = 6
+LLAMA3 = Rope(
+    theta=300.0, kind="llama3", original_length=32,
+    numbers=(("factor", 8.0), ("high_freq_factor", 4.0), ("low_freq_factor", 1.0)),
+)  # fmt: skip
+YARN = Rope(theta=300.0, kind="yarn", original_length=32, numbers=(("beta_fast", 16.0), ("factor", 4.0)))
 HEADS = {
     "eagle3": lambda: eagle(3),
     "eagle3 norm before residual": lambda: eagle(3, norm_before_residual=True, num_kv_heads=4),
-    "eagle3 whole vocabulary": lambda: eagle(3, draft_vocab_size=VOCAB, rope_theta=50.0),
+    "eagle3 whole vocabulary": lambda: eagle(3, draft_vocab_size=VOCAB, rope=Rope(theta=50.0)),
     "eagle3 half precision": lambda: eagle(3, dtype="BF16", attention_bias=True),
     "eagle3 the target's head": lambda: eagle(3, own_head=False),
+    "eagle3 llama3": lambda: eagle(3, rope=LLAMA3),
+    "eagle3 yarn": lambda: eagle(3, rope=YARN),
     "eagle1": lambda: eagle(1),
     "eagle1 biases": lambda: eagle(1, fc_bias=True, attention_bias=True, rms_norm_eps=1e-3),
+    "eagle1 linear": lambda: eagle(1, rope=Rope(theta=300.0, kind="linear", numbers=(("factor", 3.0),))),
 }
+
+
+def transformers_rates(config: dict) -> tuple[torch.Tensor, float]:
+    """Angles per position and the magnitude, as transformers has them."""
+    known = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+    parameters = config["rope_scaling"] | {"rope_theta": config["rope_theta"]}
+    llama = pytest.importorskip("transformers").LlamaConfig(
+        hidden_size=config["hidden_size"], num_attention_heads=config["num_attention_heads"], head_dim=config["head_dim"],
+        rope_parameters=parameters, max_position_embeddings=128,
+    )  # fmt: skip
+    rates, size = known[parameters["rope_type"]](llama, "cpu")
+    return rates.double(), size
 
 
 def reference_logits(folder, vocabulary: Vocabulary, tokens: list[int], features: np.ndarray, num_prompt: int) -> np.ndarray:
@@ -55,8 +75,10 @@ def reference_logits(folder, vocabulary: Vocabulary, tokens: list[int], features
     def turn(x):
         """[tokens, heads, dim], by complex numbers."""
         half = dim // 2
-        rates = 1.0 / config["rope_theta"] ** (torch.arange(half).double() / half)
-        turns = torch.polar(torch.ones(1, dtype=torch.float64), torch.arange(len(x)).double()[:, None] * rates)
+        rates, size = 1.0 / config["rope_theta"] ** (torch.arange(half).double() / half), 1.0
+        if "rope_scaling" in config:
+            rates, size = transformers_rates(config)
+        turns = torch.polar(torch.full((1,), size, dtype=torch.float64), torch.arange(len(x)).double()[:, None] * rates)
         z = torch.complex(x[..., :half].double(), x[..., half:].double()) * turns[:, None, :]
         return torch.cat((z.real, z.imag), dim=-1).float()
 

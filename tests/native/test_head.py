@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headstart import _core
-from headstart.checkpoints import EagleConfig, EagleHead, Tensor
+from headstart.checkpoints import EagleConfig, EagleHead, Rope, Tensor
 from headstart.drafters import EagleDrafter
 from headstart.drafters.eagle_forward import EagleForward
 from headstart.draws import StreamDraws
@@ -41,6 +41,14 @@ CASES: dict[str, dict[str, Any]] = {
         "head_dim": 32,
         "dtype": "F16",
     },
+    "third, scaled angles": {
+        "rope": Rope(
+            theta=1000.0,
+            kind="yarn",
+            original_length=16,
+            numbers=(("factor", 4.0),),
+        ),
+    },
     "first": {"generation": 1, "fc_bias": True},
     "first, with biases": {"generation": 1, "attention_bias": True, "rms_norm_eps": 1e-3, "dtype": "F16"},
 }
@@ -53,7 +61,7 @@ def head_of(case: str, **changed: Any) -> EagleHead:
     fields = {
         "hidden_size": HIDDEN, "target_hidden_size": HIDDEN, "intermediate_size": 160, "num_heads": 4, "num_kv_heads": 4,
         "head_dim": 64, "vocab_size": VOCAB, "draft_vocab_size": DRAFT if generation == 3 else VOCAB,
-        "num_features": 1 if generation == 1 else 3, "rope_theta": 1000.0,
+        "num_features": 1 if generation == 1 else 3, "rope": Rope(theta=1000.0),
     }  # fmt: skip
     config = EagleConfig(**(fields | wish))
     rng = np.random.default_rng(len(case))
@@ -275,7 +283,7 @@ def test_a_draft_is_drawn_from_the_rows_it_carries(loaded: Loaded) -> None:
         ({"head_dim": 24}, "multiples of 32"),
         ({"num_heads": 1, "num_kv_heads": 1, "head_dim": 2048}, "`head_dim`.*1024"),
         ({"hidden_size": 128}, "cannot borrow the target's"),
-        ({"rope_theta": -1.0}, "rope_theta"),
+        ({"rope": Rope(theta=0.5)}, "angles from 0 to 1"),
     ],
 )
 def test_a_head_that_cannot_be_run_is_refused_in_one_line(loaded: Loaded, changed: dict[str, Any], message: str) -> None:
@@ -298,11 +306,11 @@ def test_numbers_that_are_none_are_refused(loaded: Loaded) -> None:
 def test_the_core_checks_tensors_itself(loaded: Loaded) -> None:
     """Whatever Python let through: shapes, missing tensors, tokens there are not."""
     model, head = loaded("llama", "Q8_0"), head_of("third")
-    c = head.config
+    c, rope = head.config, Rope().rates(head.config.head_dim).tolist()
     good = [(name, each.array, each.dtype) for name, each in head.weights.items()]
     options = {
         "generation": 3, "norm_before_residual": False, "hidden": HIDDEN, "states": 3 * HIDDEN, "heads": c.num_heads,
-        "kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "ff": c.intermediate_size, "eps": 1e-6, "rope_base": 1e4,
+        "kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "ff": c.intermediate_size, "eps": 1e-6, "rope": rope,
     }  # fmt: skip
     _core.Head.load(model.core, good, head.token_ids, **options)
     for i, (name, array, dtype) in enumerate(good):

@@ -12,6 +12,7 @@ from headstart.checkpoints.eagle import read_eagle, write_eagle
 from headstart.checkpoints.files import read_config, read_weights
 from headstart.checkpoints.heads import EagleConfig, EagleHead, MedusaHead
 from headstart.checkpoints.medusa import is_vllm_medusa, read_medusa, write_medusa, write_vllm_medusa
+from headstart.checkpoints.rope import Rope, llama3_factors
 from headstart.checkpoints.safetensors import read_safetensors, write_safetensors
 from headstart.checkpoints.speculators import read_speculators, write_speculators
 from headstart.checkpoints.tensors import Tensor
@@ -22,7 +23,9 @@ __all__ = [
     "EagleConfig",
     "EagleHead",
     "MedusaHead",
+    "Rope",
     "Tensor",
+    "llama3_factors",
     "read_head",
     "read_safetensors",
     "write_head",

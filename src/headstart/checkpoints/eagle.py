@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from headstart.checkpoints.heads import EagleConfig, EagleHead
 from headstart.checkpoints.names import d2t_of, number, renamed, t2d_of, token_ids_of
+from headstart.checkpoints.rope import read_rope
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import ModelError
 
@@ -62,10 +63,6 @@ def _eagle_config(
     activation = layer.get("hidden_act", "silu")
     if activation != "silu":
         raise ModelError(f"hidden_act of config.json is {activation!r:.40}; heads with another activation than silu are not run")
-    scaling = layer.get("rope_scaling")
-    kind = scaling.get("rope_type", scaling.get("type", "default")) if isinstance(scaling, Mapping) else "default"
-    if kind != "default":
-        raise ModelError(f"rope_scaling of config.json is of type {kind!r:.40}; heads with scaled rotary embeddings are not run")
     if config.get("norm_output"):
         raise ModelError("norm_output of config.json is true; heads that norm what they feed back are not run")
     hidden, heads = number(layer, "hidden_size"), number(layer, "num_attention_heads")
@@ -93,7 +90,7 @@ def _eagle_config(
         num_features=1 if generation == 1 else fc.shape[1] // target,
         feature_layers=None if layers is None else tuple(int(layer) for layer in layers),
         rms_norm_eps=float(number(layer, "rms_norm_eps", 1e-6)),
-        rope_theta=float(number(layer, "rope_theta", 10000.0)),
+        rope=read_rope(layer),
         norm_before_residual=bool(config.get("norm_before_residual", False)),
         fc_bias="fc.bias" in weights,
         attention_bias="midlayer.self_attn.q_proj.bias" in weights,
@@ -113,7 +110,7 @@ def layer_json(c: EagleConfig) -> dict[str, Any]:
         "num_key_value_heads": c.num_kv_heads,
         "head_dim": c.head_dim,
         "rms_norm_eps": c.rms_norm_eps,
-        "rope_theta": c.rope_theta,
+        **c.rope.to_json(),
         "attention_bias": c.attention_bias,
     }
 

@@ -8,12 +8,13 @@ modules beside this one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.checkpoints.rope import Rope
 from headstart.checkpoints.tensors import Tensor
 from headstart.errors import ModelError
 
@@ -36,7 +37,7 @@ class EagleConfig:
     num_features: int = 3  # hidden states of the target joined before `fc`; generation 1: one
     feature_layers: tuple[int, ...] | None = None  # inputs to these layers; None: where the generation takes them
     rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
+    rope: Rope = field(default_factory=Rope)
     norm_before_residual: bool = False
     fc_bias: bool = False
     attention_bias: bool = False  # biases of q, k and v

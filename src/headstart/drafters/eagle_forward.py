@@ -82,8 +82,7 @@ class EagleForward:
         ids = np.arange(c.draft_vocab_size) if head.token_ids is None else head.token_ids
         own = w.get("lm_head.weight")
         self._lm_head = target.head_rows(ids) if own is None else own
-        half = c.head_dim // 2
-        self._rates = (c.rope_theta ** (-np.arange(half) / half)).astype(np.float64)
+        self._rates = c.rope.rates(c.head_dim)
 
     def open(self) -> NumpyHeadCache:
         """An empty cache."""
@@ -141,7 +140,7 @@ class EagleForward:
         elif new > 1:
             sees = np.arange(start + new) <= positions[:, None]
         angles = positions[:, None] * self._rates
-        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        cos, sin = ((c.rope.magnitude * turn(angles)).astype(np.float32) for turn in (np.cos, np.sin))
         keys, values = cache.append(_turned(key, cos, sin), value)
         query = (_turned(query, cos, sin) * np.float32(c.head_dim**-0.5)).reshape(c.num_kv_heads, shared * new, c.head_dim)
         scores = (query @ keys.transpose(0, 2, 1)).reshape(c.num_kv_heads, shared, new, start + new)

@@ -2,13 +2,13 @@
 
 After a round the newest hidden state of the target is that of the token before the last one, so head 0 speaks of the first
 token to be drafted, head 1 of the second. No head sees what is drafted before it, which only lowers acceptance: in a tree all
-nodes of one depth have children from one head. Rows are processed as the target's, and each token is drawn from the very row
-that is handed on. Everything is float32.
+nodes of one depth have children from one head, and all heads are computed together. Rows are processed as the target's, and each
+token is drawn from the very row that is handed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.checkpoints import MedusaHead
 from headstart.drafters.growth import Growth, source
+from headstart.drafters.medusa_forward import MedusaForward
 from headstart.drafters.own_vocabulary import OwnVocabulary
 from headstart.drafts import NOTHING
 from headstart.errors import RowError
@@ -40,16 +41,22 @@ class _State:
 class MedusaDrafter:
     """Drafts with Medusa heads, at most one token a head."""
 
-    def __init__(self, head: MedusaHead, *, num_layers: int, name: str = "medusa") -> None:
-        """`num_layers` is the target's number of layers."""
+    def __init__(
+        self,
+        head: MedusaHead,
+        target: object = None,
+        *,
+        num_layers: int,
+        quantize: str | None = None,
+        name: str = "medusa",
+    ) -> None:
+        """`num_layers` is the target's number of layers; `target` lends its engine where that multiplies by matrices of others,
+        which makes them 8-bit unless `quantize` says q4_0.
+
+        Raises ModelError for heads that its engine cannot run."""
         self.name = name
         self.feature_layers = (num_layers,)
-        w = {key: tensor.floats() for key, tensor in head.weights.items()}
-        self._blocks = [
-            [(w[f"{i}.{layer}.linear.weight"], w[f"{i}.{layer}.linear.bias"]) for layer in range(head.num_layers)]
-            for i in range(head.num_heads)
-        ]
-        self._rows = [w[f"{i}.{head.num_layers}.weight"] for i in range(head.num_heads)]
+        self._forward = MedusaForward(head, target, quantize=quantize)
         self._vocabulary = OwnVocabulary(head.token_ids, head.draft_vocab_size)
 
     def open(self, contexts: Sequence[Context]) -> list[_State]:
@@ -62,18 +69,15 @@ class MedusaDrafter:
         """A token from each head in turn. Nothing where the newest hidden state is not known."""
         drafts = [NOTHING] * len(states)
         active = [i for i, budget in enumerate(budgets) if budget > 0 and _ready(states[i], contexts[i])]
-        for head in range(len(self._rows)):
-            active = [i for i in active if len(drafts[i]) == head < budgets[i]]
-            if not active:
-                break
-            hidden = np.concatenate([states[i].hidden for i in active])
-            for i, scored in zip(active, self._logits(head, hidden), strict=True):
-                history = [*contexts[i].tokens, *drafts[i].tokens]
+        for i, scored in self._scored(states, active, max((budgets[i] for i in active), default=0)):
+            history = list(contexts[i].tokens)
+            for logits in scored[: budgets[i]]:
                 try:
-                    row = self._vocabulary.row(contexts[i].processor, history, scored)
+                    row = self._vocabulary.row(contexts[i].processor, history, logits)
                 except RowError:
-                    continue  # the draft ends before this row
+                    break  # the draft ends before this row
                 drafts[i] = drafts[i].then(row, draws[i].draw(row, len(history)))
+                history.append(drafts[i].tokens[-1])
         return drafts
 
     def propose_trees(
@@ -88,13 +92,11 @@ class MedusaDrafter:
             for i, state in enumerate(states)
             if _ready(state, contexts[i])
         }
-        for head in range(len(self._rows)):
-            growing = [i for i, tree in trees.items() if tree.frontier]
-            if not growing:
-                break
-            hidden = np.concatenate([states[i].hidden for i in growing])
-            for i, scored in zip(growing, self._logits(head, hidden), strict=True):
-                logits, ids = self._vocabulary.ordered(scored), self._vocabulary.ids
+        for i, scored in self._scored(states, list(trees), max((shapes[i].depth for i in trees), default=0)):
+            for depth in scored:
+                if not trees[i].frontier:
+                    break
+                logits, ids = self._vocabulary.ordered(depth), self._vocabulary.ids
                 texts = [[*contexts[i].tokens, *trees[i].path_tokens(node)] for node in trees[i].frontier]
                 trees[i].grow([source(contexts[i].processor, text, logits, ids) for text in texts])
         for i, tree in trees.items():
@@ -106,14 +108,13 @@ class MedusaDrafter:
         if features is not None and len(features):
             state.hidden, state.length = features[-1:].astype(np.float32, copy=False), len(tokens)
 
-    def _logits(self, head: int, hidden: Floats) -> Floats:
-        """[n, draft vocab] of one head: x + SiLU(Wx + b), then its vocabulary projection."""
-        x = hidden
-        for weight, bias in self._blocks[head]:
-            inner = x @ weight.T + bias
-            x = x + inner / (1 + np.exp(-np.maximum(inner, -80)))
-        out: Floats = x @ self._rows[head].T
-        return out
+    def _scored(self, states: Sequence[_State], active: Sequence[int], deepest: int) -> Iterator[tuple[int, Floats]]:
+        """Each of the active with its logits by head [heads, draft vocab], of as many heads as are wanted and there are."""
+        heads = min(deepest, self._forward.num_heads)
+        if not active or not heads:
+            return iter(())
+        hidden = [state.hidden for i in active if (state := states[i]).hidden is not None]
+        return zip(active, self._forward.logits(np.concatenate(hidden), heads).swapaxes(0, 1), strict=True)
 
 
 def _ready(state: _State, context: Context) -> bool:

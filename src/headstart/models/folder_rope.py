@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from headstart.checkpoints import llama3_factors
 from headstart.models.config_keys import Keys
 
 __all__ = ["rope_metadata"]
@@ -62,7 +63,7 @@ def _scaled(rope: Keys, base: float, head_dim: int, context: int) -> dict[str, A
         found |= {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
     elif kind == "llama3":
         low, high = rope.real("low_freq_factor", None), rope.real("high_freq_factor", None)
-        found["rope.frequency_factors"] = _llama3(base, head_dim, factor, low, high, original)
+        found["rope.frequency_factors"] = llama3_factors(base, head_dim, factor, low, high, original)
     elif kind == "yarn":
         rope.only("truncate", True)
         found |= {"rope.scaling.type": "yarn", "rope.scaling.factor": factor, "rope.scaling.original_context_length": original}
@@ -74,13 +75,3 @@ def _scaled(rope: Keys, base: float, head_dim: int, context: int) -> dict[str, A
         found["rope.scaling.attn_factor"] = rope.real("attention_factor", usual if factor > 1 else 1.0) / usual
     rope.finish(known=("original_max_position_embeddings",))
     return found
-
-
-def _llama3(base: float, head_dim: int, factor: float, low: float, high: float, original: int) -> list[float]:
-    """What each frequency is divided by: slow ones by `factor`, fast ones by 1, others by something between (Llama 3.1)."""
-    factors = []
-    for pair in range(head_dim // 2):
-        length = 2 * math.pi * base ** (2 * pair / head_dim)
-        keep = min(1.0, max(0.0, (original / length - low) / (high - low))) if high > low else float(original / length > low)
-        factors.append(1.0 / ((1.0 - keep) / factor + keep))
-    return factors

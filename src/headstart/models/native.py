@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import _core
-from headstart.checkpoints import EagleHead
+from headstart.checkpoints import EagleHead, Tensor
 from headstart.errors import ModelError, OptionError, did_you_mean
 from headstart.interfaces import Ask, Scores
 from headstart.models.asks import Tail, feature_layers, lay_out_all, wanted_features
 from headstart.models.folder import Folder
 from headstart.models.memory import SMALLER, Needs, check_memory
-from headstart.models.native_head import NativeHead
+from headstart.models.native_head import NativeHead, native_products
 from headstart.rows import IntArray
 
 __all__ = ["QUANTIZED", "NativeCache", "NativeModel", "NativePart", "physical_cores"]
@@ -188,6 +188,10 @@ class NativeModel:
     def head_runner(self, head: EagleHead) -> NativeHead:
         """A draft head on this model's threads. Raises ModelError for one that the core cannot run."""
         return NativeHead(head, self.core)
+
+    def products(self, matrices: Sequence[Tensor], quantize: str | None = None) -> _core.Products:
+        """Matrices on this model's threads, 8-bit unless `quantize` is q4_0. Raises ModelError for those the core cannot use."""
+        return native_products(matrices, self.core, quantize)
 
     def _own(self, ask: Ask) -> NativeCache:
         cache = ask.cache

@@ -3,7 +3,7 @@
 Matrices are made 8- or 4-bit at load, as the head's config says, but for `fc` and for rows borrowed from the target, which keep
 their bits; so rows differ a little from those of the head in float32 (`drafters.eagle_forward`). They are the same bit for bit
 however they came about: alone or beside other sequences, in a tree or as a chain, on any number of threads. Does not know drafts
-or chance.
+or chance. `native_products` does the same for the matrices of heads that have no layer (Medusa).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headstart.checkpoints import EagleHead, Tensor
 from headstart.errors import ModelError
 from headstart.interfaces import HeadAsk, Scores
 
-__all__ = ["NativeHead"]
+__all__ = ["NativeHead", "native_products"]
 
 Floats = NDArray[np.float32]
 _RUN = ("F32", "F16", "BF16")  # types that the core reads
@@ -47,7 +47,8 @@ class NativeHead:
                 head_dim=c.head_dim,
                 ff=c.intermediate_size,
                 eps=c.rms_norm_eps,
-                rope_base=c.rope_theta,
+                rope=c.rope.rates(c.head_dim).tolist(),
+                rope_magnitude=c.rope.magnitude,
                 quantize=c.quantize.upper(),
             )
         except _core.FileError as error:
@@ -62,6 +63,15 @@ class NativeHead:
         """See `HeadRunner`. Raises ValueError for an impossible ask; every cache is then as long as before."""
         parts = [(ask.cache, ask.tokens, ask.hidden, ask.parents, ask.grows, ask.num_logits) for ask in asks]
         return [Scores(logits=logits, features=out, best=best) for out, logits, best in self.core.score(parts, from_target)]
+
+
+def native_products(matrices: Sequence[Tensor], target: _core.Model, quantize: str | None) -> _core.Products:
+    """Matrices on the threads of `target`. Raises ModelError for those that the core cannot use."""
+    try:
+        named = [(f"matrix {place}", *_held(tensor)) for place, tensor in enumerate(matrices)]
+        return _core.Products.load(target, named, (quantize or "q8_0").upper())
+    except _core.FileError as error:
+        raise ModelError(str(error)) from None
 
 
 def _held(tensor: Tensor) -> tuple[NDArray[np.generic], str]:

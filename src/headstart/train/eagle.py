@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.checkpoints import EagleConfig, EagleHead, Tensor, write_head
+from headstart.checkpoints import EagleConfig, EagleHead, Rope, Tensor, write_head
 from headstart.errors import OptionError
 from headstart.interfaces import FeatureModel
 from headstart.models.torch_extra import torch
@@ -74,7 +74,7 @@ def train_eagle(
         draft_vocab_size=len(ids),
         feature_layers=layers,
         rms_norm_eps=1e-5,
-        rope_theta=1e5,
+        rope=Rope(theta=1e5),
         fc_bias=True,
         quantize="q4_0",  # costs 1 % of the overlap (smollm2) and saves a third of a step's memory
     )

@@ -101,8 +101,8 @@ class EagleNetwork(torch.nn.Module):  # type: ignore[misc]
         normed = layer.hidden_norm(hidden)
         joined = torch.cat((layer.input_layernorm(embedded), normed), dim=-1)
         residual = normed if c.norm_before_residual else hidden.float()
-        query = _rotated(_heads(attention.q_proj(joined), c.num_heads), step, c.rope_theta)
-        key = _rotated(_heads(attention.k_proj(joined), c.num_kv_heads), step, c.rope_theta)
+        query = _rotated(_heads(attention.q_proj(joined), c.num_heads), step, c.rope.theta)
+        key = _rotated(_heads(attention.k_proj(joined), c.num_kv_heads), step, c.rope.theta)
         value = _heads(attention.v_proj(joined), c.num_kv_heads)
         shared = c.num_heads // c.num_kv_heads
         key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
