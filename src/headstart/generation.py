@@ -247,7 +247,7 @@ class LLM:
         schedule = None
         if asked.resolved_gamma == "auto" and self.drafter.name != "none":
             self.round_costs(asked)
-            schedule = self._pacer.schedule(asked, num_prompt=len(ids), counts=rule.walks or not rule.lossless)
+            schedule = self._pacer.schedule(asked, num_prompt=len(ids), rule=rule)
         end_ids = self.tokenizer.end_ids if self.tokenizer else frozenset[int]()
         text = TextStopper(self.tokenizer, asked.stop, end_ids)
         request = Request(

@@ -12,6 +12,7 @@ from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDr
 from headstart.errors import OptionError
 from headstart.records import Options, Sampling
 from headstart.schedule import Curve, RoundCosts
+from headstart.verify import rule_named
 from tests.decode.loops import random_model, request
 
 VOCAB = 40
@@ -175,7 +176,7 @@ def test_a_pacer_measures_once_and_keeps_by_rule_and_sampling(folder) -> None:
     running = given.costs("match", greedy=False)
     assert running.measured == GIVEN
     assert other.passes == []  # nothing was measured
-    schedule = given.schedule(Options.of(rule="match", temperature=1.0), num_prompt=3, counts=True)
+    schedule = given.schedule(Options.of(rule="match", temperature=1.0), num_prompt=3, rule=rule_named("match"))
     assert schedule.report().why.startswith("ngram pays here")
 
 
@@ -186,11 +187,13 @@ def test_what_was_kept_is_where_the_next_run_begins(folder) -> None:
     for _ in range(9):
         pacer._past["block", True].saw([0.0, 0.0])
     pacer._past["block", True].saved = 3.5
+    pacer._past["block", True].saw_walk([True, False], [0.75, 0.75])
     pacer.keep(Options())
     again = Pacer(Slow(1.0, 1.0), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
     again.costs("block", greedy=True)
     assert again._past["block", True].guess == pytest.approx(6 / 28)
     assert again._past["block", True].saved == 3.5
+    assert again._past["block", True].kept_of_overlap == pytest.approx(11 / 11.5)
     again.costs("block", greedy=True, refresh=True)
     assert again._past["block", True].guess == pytest.approx(0.6)
     assert find_past({"file": 2}).tried == 0

@@ -24,7 +24,7 @@ COSTS = {  # what a round costs → the schedule's lengths rise, fall, turn off 
 }
 
 
-def schedule(kind: str, *, counts: bool = False, longest: int = 3, trees: bool = False) -> AdaptiveSchedule:
+def schedule(kind: str, *, walks: bool = False, longest: int = 3, trees: bool = False) -> AdaptiveSchedule:
     draft, token = COSTS[kind]
     measured = RoundCosts(
         score=Curve(tokens=(1, 2), seconds=(1.0, 1.0 + token)),
@@ -33,7 +33,7 @@ def schedule(kind: str, *, counts: bool = False, longest: int = 3, trees: bool =
     )
     costs = RunningCosts(measured, learns=False)
     choice = TreeChoice(costs, longest, most_nodes=3, looks_after=1) if trees else None
-    return AdaptiveSchedule(costs, longest=longest, counts=counts, trees=choice, tries_cost=1.0, shortest_pause=1)
+    return AdaptiveSchedule(costs, longest=longest, walks=walks, trees=choice, tries_cost=1.0, shortest_pause=1)
 
 
 class Noting:
@@ -70,7 +70,7 @@ def law_of(rule: str, kind: str, model, drafter, decoder=Decoder, trees: bool = 
     def script(choices, before):
         return SharedScript(choices, getattr(before, "known", None)) if keyed else Script(choices)
 
-    start = request(rule=rule, vocab=model.vocab_size, schedule=schedule(kind, counts=RULES[rule].walks, trees=trees), **options)
+    start = request(rule=rule, vocab=model.vocab_size, schedule=schedule(kind, walks=RULES[rule].walks, trees=trees), **options)
     return loop_law(decoder(model, drafter, clock=lambda: 0.0), start, script)
 
 
@@ -133,8 +133,8 @@ def test_one_seed_one_text_under_coupled(kind) -> None:
 
     plain = [finished(Decoder(model, NoDrafter()), coupled(seed))[0].output for seed in range(40)]
     decoder = Decoder(model, drafter)
-    alone = [finished(decoder, coupled(seed, schedule=schedule(kind, counts=True)))[0].output for seed in range(40)]
-    together = finished(decoder, *[coupled(seed, schedule=schedule(kind, counts=True)) for seed in range(40)])
+    alone = [finished(decoder, coupled(seed, schedule=schedule(kind, walks=True)))[0].output for seed in range(40)]
+    together = finished(decoder, *[coupled(seed, schedule=schedule(kind, walks=True)) for seed in range(40)])
     assert alone == plain == [one.output for one in together]
 
 

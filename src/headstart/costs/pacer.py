@@ -12,7 +12,7 @@ from typing import Any, final
 
 from headstart.costs.rounds import measure_rounds
 from headstart.costs.store import find_costs, find_past, keep_costs, keep_past
-from headstart.interfaces import Drafter, Model
+from headstart.interfaces import Drafter, Model, Rule
 from headstart.records import LONGEST_GAMMA, Options, Sampling
 from headstart.schedule import AdaptiveSchedule, PastAcceptance, RoundCosts, RunningCosts, TreeChoice
 
@@ -52,17 +52,18 @@ class Pacer:
             self._past[rule, greedy] = PastAcceptance() if refresh or key is None else find_past(key)
         return self._costs[rule, greedy]
 
-    def schedule(self, asked: Options, *, num_prompt: int, counts: bool) -> AdaptiveSchedule:
+    def schedule(self, asked: Options, *, num_prompt: int, rule: Rule) -> AdaptiveSchedule:
         """A schedule for one sequence."""
-        rule, greedy = asked.resolved_rule, asked.sampling.temperature == 0
-        costs = self.costs(rule, greedy=greedy)
+        name, greedy = asked.resolved_rule, asked.sampling.temperature == 0
+        costs = self.costs(name, greedy=greedy)
         return AdaptiveSchedule(
             costs,
             drafter=self._drafter.name,
             num_prompt=num_prompt,
-            counts=counts,
+            counts=not rule.lossless,
+            walks=rule.walks,
             trees=TreeChoice(costs, LONGEST_GAMMA) if asked.tree == "auto" else None,
-            past=self._past[rule, greedy],
+            past=self._past[name, greedy],
         )
 
     def keep(self, asked: Options) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 from headstart.costs.rounds import MeasuredRounds
 from headstart.schedule import PastAcceptance
 
+_PAST = ("kept", "tried", "saved", "walked", "covered")  # what is kept of a `PastAcceptance`
+
 __all__ = ["costs_folder", "find_costs", "find_past", "keep_costs", "keep_past"]
 
 
@@ -44,16 +46,17 @@ def find_past(key: Mapping[str, Any]) -> PastAcceptance:
     """How far drafts were kept in earlier runs, under `key`; nothing known yet if nothing was kept."""
     try:
         found = _found(_about_past(key))["acceptance"]
-        kept, tried, saved = (float(found[name]) for name in ("kept", "tried", "saved"))
-        sane = 0 <= kept <= tried < math.inf and 0 <= saved < math.inf
-        return PastAcceptance(kept=kept, tried=tried, saved=saved) if sane else PastAcceptance()
+        numbers = {name: float(found.get(name, 0.0)) for name in _PAST}
+        past = PastAcceptance(**numbers)
+        sane = past.kept <= past.tried and all(0 <= number < math.inf for number in numbers.values())
+        return past if sane else PastAcceptance()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return PastAcceptance()
 
 
 def keep_past(key: Mapping[str, Any], past: PastAcceptance) -> None:
     """Keep `past` for later runs, under `key`."""
-    _keep(_about_past(key), {"acceptance": {"kept": past.kept, "tried": past.tried, "saved": past.saved}})
+    _keep(_about_past(key), {"acceptance": {name: getattr(past, name) for name in _PAST}})
 
 
 def _about_past(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,8 @@ class AdaptiveSchedule:
         drafter: str = "the drafter",
         num_prompt: int = 0,  # tokens the drafter would have to read before its first draft
         longest: int = LONGEST_GAMMA,
-        counts: bool = False,  # learn from what was kept, not from overlaps: for rules that walk
+        counts: bool = False,  # learn from what was kept, not from overlaps: for rules that are lossy
+        walks: bool = False,  # the rule walks: it keeps a token less often than the rows overlap, by a share that is learnt
         trees: TreeChoice | None = None,  # chooses among trees too
         past: PastAcceptance | None = None,  # what texts before this one showed; it is told of this one
         tries_cost: float = 0.007,  # of a plain round: what the account grows by with each round
@@ -81,7 +82,8 @@ class AdaptiveSchedule:
         if longest < 1:
             raise OptionError(f"`longest` must be 1 or more, got {longest}")
         self._costs, self._drafter, self._num_prompt = costs, drafter, num_prompt
-        self._longest, self._counts, self._past = longest, counts, past
+        self._longest, self._counts, self._walks = longest, counts, walks
+        self._past, self._walked = past, past or PastAcceptance()
         self._tries_cost, self._most_lost, self._shortest_pause = tries_cost, most_lost, shortest_pause
         self._tree_choice = trees
         guess = {} if past is None else {"guess": past.guess, "weight": past.weight}
@@ -268,9 +270,13 @@ class AdaptiveSchedule:
 
     def _shares(self, done: Round) -> list[float]:
         judged = min(done.num_accepted + 1, len(done.draft))
-        if self._counts or len(done.overlaps) < judged:
-            return [1.0] * done.num_accepted + [0.0] * (judged - done.num_accepted)
-        return list(done.overlaps[:judged])
+        kept, overlaps = [place < done.num_accepted for place in range(judged)], done.overlaps[:judged]
+        if self._counts or len(overlaps) < judged:
+            return [float(each) for each in kept]
+        if not self._walks:
+            return list(overlaps)
+        self._walked.saw_walk(kept, overlaps)
+        return [self._walked.kept_of_overlap * overlap for overlap in overlaps]
 
 
 def _most(seconds: list[float]) -> float:

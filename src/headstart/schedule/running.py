@@ -25,16 +25,39 @@ _LATER_RANKS = 0.25  # the first guess for a second child and on, where those be
 class PastAcceptance:
     """How often drafts were kept in texts before, and what they gained: what the next text begins with."""
 
-    def __init__(self, *, kept: float = 0.0, tried: float = 0.0, saved: float = 0.0, most: float = 200.0) -> None:
+    def __init__(
+        self,
+        *,
+        kept: float = 0.0,
+        tried: float = 0.0,
+        saved: float = 0.0,
+        walked: float = 0.0,
+        covered: float = 0.0,
+        most: float = 200.0,
+    ) -> None:
         """`kept` of `tried` judged positions so far; beyond `most` older ones count less. `saved`: plain rounds that drafts
-        gained in the newest text, with what it had brought along."""
+        gained in the newest text, with what it had brought along. `walked`: how many were kept by a rule that walks, of positions
+        whose overlaps add up to `covered`."""
         self.kept, self.tried, self.saved, self._most = kept, tried, saved, most
+        self.walked, self.covered = walked, covered
 
     def saw(self, shares: Sequence[float]) -> None:
         """One judged draft."""
         self.kept, self.tried = self.kept + sum(shares), self.tried + len(shares)
         if self.tried > self._most:
             self.kept, self.tried = self.kept * self._most / self.tried, self._most
+
+    def saw_walk(self, kept: Sequence[bool], overlaps: Sequence[float]) -> None:
+        """One draft, judged by a rule that walks."""
+        self.walked, self.covered = self.walked + sum(kept), self.covered + sum(overlaps)
+        if self.covered > self._most:
+            self.walked, self.covered = self.walked * self._most / self.covered, self._most
+
+    @property
+    def kept_of_overlap(self) -> float:
+        """The share of its overlap with which a token is kept by a rule that walks. Such a rule keeps tokens less often than
+        could be: under exponential races with the chance (1 − d)/(1 + d) at the least, d being the total variation."""
+        return min(1.0, (_FIRST_WEIGHT + self.walked) / (_FIRST_WEIGHT + self.covered))
 
     @property
     def guess(self) -> float:
