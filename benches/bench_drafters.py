@@ -1,4 +1,4 @@
-"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter D …] [--length N,…] [--minutes M]
+"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter "D [N,…]" …] [--length N,…] [--minutes M]
 
 Each drafter at each length answers each prompt, greedy and at temperature 1, in turn with plain decoding and, where its binding
 is installed, llama.cpp's plain decoding; who goes first changes from prompt to prompt. Told of each: tokens a target call,
@@ -118,17 +118,26 @@ def llama_way(setup: Setup, max_tokens: int) -> Way:
     return Way(drafter="llama.cpp", length="", answer=answer)
 
 
+def short(drafter: str) -> str:
+    """A drafter's name without the folders of its files."""
+    parts = []
+    for part in drafter.split("+"):
+        kind, _, reference = part.partition(":")
+        parts.append(f"{kind}:{Path(reference).name.removesuffix('.gguf')}" if "/" in reference else part)
+    return "+".join(parts)
+
+
 def ways_of(a: argparse.Namespace, progress: Loading) -> tuple[list[Way], Any]:
     """Plain first, then every drafter at every length it can draft, then llama.cpp; and the target."""
-    names = [name for name in a.drafter if not (name == f"cross:{OTHER}" and not OTHER.is_file())]
+    wanted = [each.split() for each in a.drafter if not (each.startswith(f"cross:{OTHER}") and not OTHER.is_file())]
+    names = [name for name, *_ in wanted]
     loaded = load_many(a.target, ["none", *names], threads=a.threads, progress=progress)
     plain = loaded[0].llm
     ways = [our_way(plain, "none", "1", a.rule, a.max_tokens)]
-    for name, each in zip(names, loaded[1:], strict=True):
-        shown = name.replace(str(OTHER), "gemma-3-270m")
-        for length in a.length.split(","):
+    for (name, *own), each in zip(wanted, loaded[1:], strict=True):
+        for length in (own[0] if own else a.length).split(","):
             if "x" not in length or isinstance(each.llm.drafter, TreeDrafter):
-                ways.append(our_way(each.llm, shown, length, a.rule, a.max_tokens))
+                ways.append(our_way(each.llm, short(name), length, a.rule, a.max_tokens))
     threads = int(plain.loaded.get("threads") or 1)
     if loaded[0].source.suffix != ".gguf":
         print("llama.cpp reads GGUF files alone: no comparison with it", file=sys.stderr)
@@ -256,7 +265,9 @@ def options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="smollm2")
-    parser.add_argument("--drafter", action="append", help=f"may be repeated; default: {', '.join(DRAFTERS)}")
+    parser.add_argument(
+        "--drafter", action="append", help=f"may be repeated, and followed by lengths of its own; default: {', '.join(DRAFTERS)}"
+    )
     parser.add_argument("--length", default="2,4", help="draft lengths: numbers, auto, trees such as 3x2 (default 2,4)")
     parser.add_argument("--temperature", default="0,1")
     parser.add_argument("--prompts", type=int, default=len(HELD_OUT), help=f"how many of the {len(HELD_OUT)} held-out prompts")
