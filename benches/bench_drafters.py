@@ -1,4 +1,4 @@
-"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter "D [N,…]" …] [--length N,…] [--minutes M]
+"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter "D [N,…]" …] [--length N,…]
 
 Each drafter at each length answers each prompt, greedy and at temperature 1, in turn with plain decoding and, where its binding
 is installed, llama.cpp's plain decoding; who goes first changes from prompt to prompt. Told of each: tokens a target call,
