@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 if not hasattr(torch.optim, "Muon"):
     pytest.skip("training needs torch 2.9 or later", allow_module_level=True)
 
 from headstart.checkpoints import EagleHead, Tensor, read_head  # noqa: E402  (after the skips above)
+from headstart.cli.train import command  # noqa: E402
 from headstart.decode import Decoder, EndTokens, Request  # noqa: E402
 from headstart.drafters import EagleDrafter  # noqa: E402
 from headstart.draws import StreamDraws  # noqa: E402
@@ -89,6 +91,16 @@ def test_a_killed_run_loses_nothing(model, tmp_path, monkeypatch) -> None:
     assert a.token_ids.tolist() == b.token_ids.tolist()
     for name in a.weights:
         assert a.weights[name].same_as(b.weights[name]), name
+
+
+def test_a_device_there_is_not_is_refused(model, tmp_path) -> None:
+    """By name and with the way out; on the command line before the target is asked anything."""
+    for device, match in (("tpu", "'auto', 'cpu', 'cuda' or 'cuda:N', got 'tpu'"), ("cuda:77", "not available.*--device cpu")):
+        with pytest.raises(OptionError, match=match):
+            train_eagle(model, questions(model), out=tmp_path, head=HEAD, options=OPTIONS, device=device, tell=quiet)
+        done = CliRunner().invoke(command, ["eagle", "--target", "missing.gguf", "--out", "x", "--device", device])
+        assert isinstance(done.exception, OptionError)
+    assert not (tmp_path / "state.pt").exists()
 
 
 def test_a_finished_run_can_be_made_longer(model, tmp_path) -> None:

@@ -78,6 +78,13 @@ def _run_options(steps: int) -> Callable[[Callable[..., Any]], Callable[..., Any
             help="Of the answers and of the order of batches.",
         ),
         click.option("--threads", type=positive, help="CPU threads."),
+        click.option(
+            "--device",
+            default="auto",
+            show_default=True,
+            metavar="auto|cpu|cuda[:N]",
+            help="What trains; auto: a GPU where torch sees one, which the transformers engine answers on too.",
+        ),
         click.option("--offline", is_flag=True, help="Never fetch anything."),
         JSON,
     ]
@@ -172,16 +179,20 @@ def _run(
     from headstart.errors import OptionError
     from headstart.interfaces import FeatureModel
     from headstart.loading import load_many
+    from headstart.models.checkpoint import device_of
     from headstart.train import TrainOptions
 
-    target, out = values["target"], Path(values["out"])
+    target, out, device = values["target"], Path(values["out"]), values["device"]
+    device_of(device)  # refused before the target answers for half an hour
+    given: dict[str, Any] = {"out": out, "device": device}
     make_source = _source(values)
     with Loading() as progress:
-        (loaded,) = load_many(target, ["none"], threads=values["threads"], offline=values["offline"], progress=progress)
+        where = {"device": "cpu" if device == "cpu" else "auto", "threads": values["threads"], "offline": values["offline"]}
+        (loaded,) = load_many(target, ["none"], progress=progress, **where)
         llm = loaded.llm
         if not isinstance(llm.model, FeatureModel) or llm.tokenizer is None:
             raise OptionError(f"`target` must hand out hidden states and have a tokenizer, got {target!r}")
-        given: dict[str, Any] = {"target": llm.model, "source": make_source(llm), "out": out, "tell": progress}
+        given |= {"target": llm.model, "source": make_source(llm), "tell": progress}
         if reads_weights:
             given |= {"weights": loaded.source, "tokenizer": llm.tokenizer}
         steps, seed = values["steps"], values["seed"]

@@ -21,7 +21,7 @@ from headstart.errors import ModelError, OptionError
 from headstart.models.gguf_reader import QuickReader, quick_gguf
 from headstart.models.torch_extra import torch, tqdm, transformers
 
-__all__ = ["Progress", "Source", "load_network", "quiet"]
+__all__ = ["Progress", "Source", "device_of", "load_network", "quiet"]
 
 Progress = Callable[[str, float | None], None]
 
@@ -62,7 +62,7 @@ def load_network(
     Raises ModelError or OptionError as `TransformersModel.load` says."""
     if threads is not None and threads < 1:
         raise OptionError(f"`threads` must be 1 or more, got {threads}")
-    place = _device(device)
+    place = device_of(device)
     number = _number_format(dtype, place)
     source = _find(ref, revision, gguf_file, offline)
     with ExitStack() as stack:
@@ -108,7 +108,8 @@ def _has_bfloat16(device: Any) -> bool:
     return not words.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})  # the last is how Arm names it
 
 
-def _device(device: str) -> Any:
+def device_of(device: str) -> Any:
+    """The torch device of that name; auto: a GPU where torch sees one. Raises OptionError."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)

@@ -29,6 +29,17 @@ class Batch:
     places: tuple[Any, Any]  # [rows] sequence and index of each of them
     next_tokens: Any  # [rows]: the answer's token after each
 
+    def to(self, device: Any) -> Batch:
+        """The same on another device."""
+        sequences, indices = self.places
+        return Batch(
+            tokens=self.tokens.to(device),
+            features=self.features.to(device),
+            finals=self.finals.to(device),
+            places=(sequences.to(device), indices.to(device)),
+            next_tokens=self.next_tokens.to(device),
+        )
+
     def gathered(self, outputs: Sequence[Any], *, first: int) -> list[Any]:
         """By depth, what guesses each answer's token, [rows, hidden], of `outputs` [batch, indices, hidden].
 

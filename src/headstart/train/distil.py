@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from headstart.errors import InputError, OptionError
 from headstart.interfaces import FeatureModel
+from headstart.models.checkpoint import device_of
 from headstart.models.torch_extra import torch
 from headstart.train.answers import Answers, Tell
 from headstart.train.corpus import draft_vocabulary
@@ -40,7 +41,11 @@ class Vocabulary:
     @property
     def rows(self) -> Any:
         """[draft_vocab, hidden]: the head's rows of the drafted tokens."""
-        return self.full_head[torch.from_numpy(self.ids)]
+        return self.full_head[torch.from_numpy(self.ids).to(self.full_head.device)]
+
+    def to(self, device: Any) -> Vocabulary:
+        """The same on another device."""
+        return replace(self, embeddings=self.embeddings.to(device), full_head=self.full_head.to(device))
 
     @staticmethod
     def of(target: FeatureModel, ids: NDArray[np.int64]) -> Vocabulary:
@@ -60,9 +65,17 @@ def distil(
     depth: int,  # measured
     out: Path,
     begin: Callable[[], None],  # sets the weights a new run starts from
+    device: str,  # auto, cpu, cuda or cuda:N
     tell: Tell,
 ) -> dict[str, Any]:
-    """Train, or go on training; what comes back is the last validation. `learner` is then trained, and the report is written."""
+    """Train, or go on training; what comes back is the last validation. `learner` is then trained, and the report is written.
+
+    Raises OptionError for a device there is not."""
+    place = device_of(device)
+    if not Trainer.begun(out):
+        begin()
+    learner.to(place)
+    vocabulary = vocabulary.to(place)
     rows = vocabulary.rows
     trainer = Trainer(
         learner,
@@ -73,8 +86,7 @@ def distil(
         options=options,
         folder=out,
     )
-    if not trainer.resume():
-        begin()
+    trainer.resume()
 
     def measured() -> dict[str, Any]:
         return validate(
@@ -91,7 +103,9 @@ def distil(
 
     trainer.run(tell=tell, record=measured)
     _report(trainer, out)
-    return trainer.history[-1] if trainer.history else measured()
+    last = trainer.history[-1] if trainer.history else measured()
+    learner.to("cpu")
+    return last
 
 
 def chosen_vocabulary(rollouts: Sequence[Rollout], vocab_size: int, wanted: int, out: Path) -> NDArray[np.int64]:

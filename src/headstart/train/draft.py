@@ -47,6 +47,7 @@ def train_draft(
     out: Path,
     draft: DraftOptions,
     options: TrainOptions,
+    device: str = "auto",  # that trains: cpu, cuda, cuda:N
     tell: Tell,
 ) -> dict[str, Any]:
     """Train, or go on training, and write the model; what comes back is the last validation.
@@ -70,6 +71,7 @@ def train_draft(
         depth=_MEASURED,
         out=out,
         begin=lambda: network.begin(found.training, vocabulary.embeddings),
+        device=device,
         tell=tell,
     )
     network.write(out / "draft", tokenizer)

@@ -55,6 +55,9 @@ class DraftNetwork(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
             config.layer_types = [kinds[place] for place in chosen]
         self._whole = (network, base)  # in a tuple: its embeddings and head are no part of what is trained and saved
         self.layers, self.norm = base.layers, base.norm
+        for name, part in base.named_children():  # what else it computes with, without parameters: how positions turn
+            if not any(True for _ in part.parameters()):
+                self.add_module(name, part)
 
     def outputs(self, batch: Batch, embeddings: Any, depth: int) -> list[Any]:
         """By depth, [rows, hidden]: the same at each. Along a draft that is accepted the text is the target's, so what the model

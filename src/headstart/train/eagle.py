@@ -51,6 +51,7 @@ def train_eagle(
     out: Path,
     head: HeadOptions,
     options: TrainOptions,
+    device: str = "auto",  # that trains: cpu, cuda, cuda:N
     tell: Tell,
 ) -> dict[str, Any]:
     """Train, or go on training, and write the head; what comes back is the last validation."""
@@ -86,7 +87,18 @@ def train_eagle(
         tell("fitting where training starts", None)
         fitted_start(network, found.training, places, vocabulary.embeddings, _FITTED_TOKENS)
 
-    result = distil(network, found, vocabulary, layers=places, options=options, depth=_MEASURED, out=out, begin=begin, tell=tell)
+    result = distil(
+        network,
+        found,
+        vocabulary,
+        layers=places,
+        options=options,
+        depth=_MEASURED,
+        out=out,
+        begin=begin,
+        device=device,
+        tell=tell,
+    )
     write_eagle_head(network, ids, fingerprint(target), out / "head")
     return result
 

@@ -32,6 +32,9 @@ class Learner(Protocol):
     def outputs(self, batch: Batch, embeddings: Any, depth: int) -> list[Any]:
         """By depth, [rows, hidden] wherever an answer's token is guessed. `embeddings` [vocab, hidden] are the target's."""
 
+    def to(self, device: Any) -> Any:
+        """Move everything it computes with."""
+
     def parameters(self) -> Iterator[Any]:
         """What is trained of it."""
 
@@ -83,12 +86,12 @@ class Trainer:
         *,
         layers: Sequence[int],  # places of the features it reads within the stored ones
         embeddings: Any,  # [vocab, hidden]: the target's
-        head_rows: Any,  # [draft_vocab, hidden]: rows of the vocabulary head
+        head_rows: Any,  # [draft_vocab, hidden]: rows of the vocabulary head, where the network and the embeddings are too
         options: TrainOptions,
         folder: Path,
     ) -> None:
         self.network, self.rollouts, self.layers = network, rollouts, tuple(layers)
-        self.embeddings, self.head_rows = embeddings, head_rows
+        self.embeddings, self.head_rows, self.device = embeddings, head_rows, head_rows.device
         self.options, self.folder = options, folder
         matrices = [p for p in network.parameters() if p.ndim == 2]
         others = [p for p in network.parameters() if p.ndim != 2]
@@ -98,6 +101,7 @@ class Trainer:
             torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)),
         ]
         self.step = self.epoch = self.place = 0
+        self._order, self._order_of = list[list[int]](), -1  # batches of an epoch, and of which
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []  # one entry a recorded step
 
@@ -139,13 +143,18 @@ class Trainer:
             os.fsync(file.fileno())
         os.replace(part, path)
 
-    def resume(self) -> bool:
+    @staticmethod
+    def begun(folder: Path) -> bool:
+        """Whether there is a run to go on with."""
+        return (folder / "state.pt").exists()
+
+    def resume(self) -> None:
         """Go on from the folder's state, if it has one. A run made longer goes on from before its learning rate fell.
 
         Raises OptionError where the options are not those of the saved run."""
         path = self.folder / "state.pt"
-        if not path.exists():
-            return False
+        if not self.begun(self.folder):
+            return
         state = _state(path)
         saved, now = state["options"], asdict(self.options)
         changed = [name for name in now if name != "steps" and saved.get(name) != now[name]]
@@ -166,7 +175,6 @@ class Trainer:
         if len(self.rollouts) != sequences:  # other answers than then: they join at once
             self.epoch, self.place = self.epoch + 1, 0
         self.seconds, self.history = state["seconds"], state["history"]
-        return True
 
     def _one_step(self) -> list[float]:
         """One batch; its loss by depth."""
@@ -184,13 +192,16 @@ class Trainer:
         return losses
 
     def _outputs(self, batch: Batch) -> list[Any]:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.options.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.options.bfloat16):
             return self.network.outputs(batch, self.embeddings, self.options.depth)
 
     def _next_batch(self) -> Batch:
-        lengths = [len(r.tokens) for r in self.rollouts]
-        order = epoch_order(lengths, self.options.batch_tokens, self.options.seed, self.epoch)
-        batch = batch_of([self.rollouts[number] for number in order[self.place]], self.layers)
+        if self._order_of != self.epoch:
+            lengths = [len(r.tokens) for r in self.rollouts]
+            self._order = epoch_order(lengths, self.options.batch_tokens, self.options.seed, self.epoch)
+            self._order_of = self.epoch
+        order = self._order
+        batch = batch_of([self.rollouts[number] for number in order[self.place]], self.layers).to(self.device)
         self.place += 1
         if self.place == len(order):
             self.epoch, self.place = self.epoch + 1, 0
@@ -200,13 +211,14 @@ class Trainer:
 def _state(path: Path) -> Any:
     """A saved state. Raises InputError where the file is not whole, as after a full disk."""
     try:
-        return torch.load(path, weights_only=True)
+        return torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} is not a whole state of a run ({told:.120}); use another --out") from None
 
 
-_CHUNK = 128  # rows whose logits are worked on at a time: they stay in the processor's cache
+_CHUNK = {"cpu": 128}  # rows whose logits are worked on at a time: they stay in the processor's cache
+_LARGE_CHUNK = 2048  # elsewhere
 _TURN = 3.0  # cross-entropy counts e^(−3 · overlap) of the loss, the overlap the rest
 
 
@@ -224,12 +236,12 @@ def soft_losses(
     too many to hold at once; the vocabulary head is not trained."""
     kind = torch.bfloat16 if bfloat16 else torch.float32
     matrix = head_rows.to(kind)
-    count = len(finals)
+    count, chunk = len(finals), _CHUNK.get(head_rows.device.type, _LARGE_CHUNK)
     losses = [0.0 for _ in outputs]
     gradients = [torch.empty_like(output) for output in outputs]
     with torch.no_grad():
-        for first in range(0, count, _CHUNK):
-            part = slice(first, first + _CHUNK)
+        for first in range(0, count, chunk):
+            part = slice(first, first + chunk)
             rows = torch.softmax((finals[part].to(kind) @ matrix.T).float(), dim=-1)
             for depth, output in enumerate(outputs):
                 logs = torch.log_softmax((output[part].to(kind) @ matrix.T).float(), dim=-1)

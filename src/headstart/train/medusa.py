@@ -45,6 +45,7 @@ def train_medusa(
     out: Path,
     heads: MedusaOptions,
     options: TrainOptions,
+    device: str = "auto",  # that trains: cpu, cuda, cuda:N
     tell: Tell,
 ) -> dict[str, Any]:
     """Train, or go on training, and write the heads; what comes back is the last validation."""
@@ -62,6 +63,7 @@ def train_medusa(
         depth=options.depth,
         out=out,
         begin=lambda: None,  # heads start as the identity
+        device=device,
         tell=tell,
     )
     projection = Tensor.of(vocabulary.rows.numpy().astype(np.float16))

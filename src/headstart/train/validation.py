@@ -43,7 +43,7 @@ def validate(
     agreements: list[list[float]] = [[] for _ in range(depth)]
     tokens = {True: 0, False: 0}
     rounds = {True: 0.0, False: 0.0}
-    ids = torch.from_numpy(token_ids)
+    ids = torch.from_numpy(token_ids).to(embeddings.device)
     for rollout, is_greedy in zip(rollouts, greedy, strict=True):
         if len(rollout.tokens) - rollout.num_prompt < 2:
             continue
@@ -75,7 +75,7 @@ def _one(
     depth: int,
 ) -> tuple[FloatArray, FloatArray]:
     """[depth, tokens] overlaps, and probabilities that each token of the answer is accepted if drafted at that depth."""
-    batch = batch_of([rollout], layers)
+    batch = batch_of([rollout], layers).to(embeddings.device)
     outputs = network.outputs(batch, embeddings, depth)
     target = torch.softmax(batch.finals @ full_head.T, dim=-1)
     drafted = target[:, ids]
@@ -89,13 +89,13 @@ def _one(
             continue
         logits = output @ head_rows.T
         rows = torch.softmax(logits, dim=-1)
-        overlap[level] = torch.minimum(rows, drafted).sum(-1).numpy()
+        overlap[level] = torch.minimum(rows, drafted).sum(-1).cpu().numpy()
         if is_greedy:
             hit = (ids[logits.argmax(-1)] == batch.next_tokens).float()
         else:
             p = target[torch.arange(count), batch.next_tokens]
             hit = (rows[torch.arange(count), place] / p).clamp(max=1.0) * known
-        accept[level] = hit.numpy()
+        accept[level] = hit.cpu().numpy()
     return overlap, accept
 
 
