@@ -186,6 +186,12 @@ int argmax(const std::string& set, const Row& x) {
   return kernels_for(set).argmax(x.data(), static_cast<int>(x.size()));
 }
 
+std::vector<uint32_t> noise(const std::string& set, uint64_t seed, uint64_t position, uint32_t group, uint32_t half) {
+  std::vector<uint32_t> words(64);
+  kernels_for(set).noise(seed, position, group, half, words.data());
+  return words;
+}
+
 }  // namespace
 
 const Kernels& kernels_for(const std::string& name) {
@@ -219,6 +225,7 @@ void bind_kernels(nb::module_& m) {
   m.def("rms_norm", &rms_norm, nb::arg("instruction_set"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"), "x / √(mean x² + eps) · weight.");
   m.def("gate", &gate, nb::arg("instruction_set"), nb::arg("activation"), nb::arg("gate"), nb::arg("up"), "activation(gate) · up, for 'silu' or 'gelu' (its tanh form).");
   m.def("to_half", &to_half, nb::arg("instruction_set"), nb::arg("x"), "The bits of each number as a half float.");
+  m.def("noise", &noise, nb::arg("instruction_set"), nb::arg("seed"), nb::arg("position"), nb::arg("group"), nb::arg("half"), "Upper (half 0) or lower (1) noise words of the 64 tokens of a group.");
   m.def("argmax", &argmax, nb::arg("instruction_set"), nb::arg("x"), "Index of the largest entry, the first of equals; of the first NaN where there is one.");
 }
 

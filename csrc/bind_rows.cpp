@@ -75,7 +75,7 @@ int64_t pick_place(const Floats& probs, double uniform) { return pick(probs.data
 template <class Real>
 int64_t race_places(uint64_t seed, uint64_t position, const Numbers<Real>& probs, const std::optional<Ids>& ids) {
   if (ids) same_length(probs.size(), ids->size(), "ids");
-  return race(seed, position, probs.data(), ids ? ids->data() : nullptr, static_cast<int64_t>(probs.size()));
+  return race(kernels(), seed, position, probs.data(), ids ? ids->data() : nullptr, static_cast<int64_t>(probs.size()));
 }
 
 }  // namespace

@@ -75,6 +75,11 @@ struct Kernels {
   void (*softmax)(const float* logits, float top, float temperature, int n, float* out);  // e^((logits − top)/temperature), normalised
   double (*at_least)(const float* x, float threshold, int n, int64_t* count);              // Σ of the entries ≥ threshold (finite), and how many
   double (*residual)(const float* p, const float* q, float scale, int n, float* out);      // out = max(scale·p − q, 0); its sum
+  // words [64]: the upper (half 0) or lower (1) noise words of a group of tokens, see rows.h
+  void (*noise)(uint64_t seed, uint64_t position, uint32_t group, uint32_t half, uint32_t* words);
+  // Of 64 tokens, by sixteens: bit s is set where some token i of sixteen s has 1 − (words[i] + 1)/2^32 ≤ limit·probs[i]; it may also
+  // be set where one misses that by some millionths
+  unsigned (*in_time)(const uint32_t* words, const float* probs, float limit);
   void (*prefetch)(const void* p);
 };
 

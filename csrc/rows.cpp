@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace headstart {
@@ -12,60 +13,33 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-void multiply(uint64_t a, uint64_t b, uint64_t& high, uint64_t& low) {
-#if defined(__SIZEOF_INT128__)
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(a) * b;
-  high = static_cast<uint64_t>(product >> 64);
-  low = static_cast<uint64_t>(product);
-#else
-  const uint64_t a0 = a & 0xffffffffu, a1 = a >> 32, b0 = b & 0xffffffffu, b1 = b >> 32;
-  const uint64_t middle = (a0 * b0 >> 32) + (a1 * b0 & 0xffffffffu) + a0 * b1;
-  high = a1 * b1 + (a1 * b0 >> 32) + (middle >> 32);
-  low = a * b;
-#endif
-}
+constexpr int64_t kNoise = 64;  // tokens of a group
 
-// A word as a number between 0 and 1: its top 52 bits, plus a half, over 2^52. All steps are exact.
-double uniform_of(uint64_t word) {
-  const uint64_t bits = (word >> 12) | 0x3ff0000000000000u;  // as a double: 1 and the bits over 2^52
+// What the 32 bits of the upper word leave of the time until 1: 1 − u is this or more.
+double gone_by(uint32_t upper) { return static_cast<double>(~upper) * 0x1p-32; }
+
+// u in (0, 1): 32 bits of the upper word, the upper 20 of the lower, plus a half, over 2^52. All steps are exact.
+double uniform_of(uint32_t upper, uint32_t lower) {
+  const uint64_t bits = (uint64_t{upper} << 20 | lower >> 12) | 0x3ff0000000000000u;  // as a double: 1 and the bits over 2^52
   double above_one;
   std::memcpy(&above_one, &bits, sizeof above_one);
   return above_one - 1.0 + 0x1p-53;
 }
 
-// u of the tokens from 4 · `four` on, four at a time: a block of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
-// easy as 1, 2, 3") for each four.
-void uniforms(uint64_t seed, uint64_t position, int64_t four, int fours, double* u) {
-  for (int i = 0; i < fours; i++, u += 4) {
-    uint64_t a = 1 + static_cast<uint64_t>(four + i), b = 0, c = position, d = 0, key0 = seed, key1 = 0;
-    for (int round = 0; round < 10; round++) {
-      uint64_t high0, low0, high1, low1;
-      multiply(0xD2E7470EE14C6C93u, a, high0, low0);
-      multiply(0xCA5A826395121157u, c, high1, low1);
-      a = high1 ^ b ^ key0;
-      b = low1;
-      c = high0 ^ d ^ key1;
-      d = low0;
-      key0 += 0x9E3779B97F4A7C15u;
-      key1 += 0xBB67AE8584CAA73Bu;
-    }
-    u[0] = uniform_of(a);
-    u[1] = uniform_of(b);
-    u[2] = uniform_of(c);
-    u[3] = uniform_of(d);
-  }
-}
-
 // Who is ahead in a race.
 struct Race {
+  uint64_t seed, position;
+  const Kernels& kernels;
   int64_t winner = -1;
   double first = std::numeric_limits<double>::infinity();  // when the winner's clock rang
+  int64_t lower_group = -1;
+  uint32_t lower[kNoise];
 
-  void enter(int64_t place, double u, double p) {
+  void enter(int64_t place, int64_t token, uint32_t upper, double p) {
     // −log u ≥ 1 − u: too late to win, whatever its log.
-    if (!(p > 0.0) || (1.0 - u) > first * p * (1.0 + 1e-12)) return;
-    const double finish = -fixed_log(u) / p;
+    if (!(p > 0.0) || gone_by(upper) > first * p * (1.0 + 1e-12)) return;
+    if (token / kNoise != lower_group) kernels.noise(seed, position, static_cast<uint32_t>(lower_group = token / kNoise), 1, lower);
+    const double finish = -fixed_log(uniform_of(upper, lower[token % kNoise])) / p;
     if (finish < first || winner < 0) {
       first = finish;
       winner = place;
@@ -86,8 +60,6 @@ double sum_of(const float* x, int64_t n, float scale) {
   }
   return total;
 }
-
-constexpr int kNoise = 512;  // tokens whose noise is made before any of them is looked at
 
 }  // namespace
 
@@ -151,31 +123,30 @@ int64_t pick(const float* probs, int64_t n, double uniform) {
 }
 
 template <class Real>
-int64_t race(uint64_t seed, uint64_t position, const Real* probs, const int64_t* ids, int64_t n) {
+int64_t race(const Kernels& kernels, uint64_t seed, uint64_t position, const Real* probs, const int64_t* ids, int64_t n) {
   constexpr int kTogether = 16;  // tokens that are passed over without a look at each
-  Race state;
-  double u[kNoise];
+  Race state{seed, position, kernels};
+  uint32_t upper[kNoise];
   int64_t i = 0;
-  for (; !ids && i + kNoise <= n; i += kNoise) {
-    uniforms(seed, position, i / 4, kNoise / 4, u);
-    for (int j = 0; j < kNoise; j += kTogether) {
-      const double limit = state.first * (1.0 + 1e-12);
-      int near = 0;  // 1 − u above the limit is late, as in `enter`; a little more may pass here than there
-      for (int l = 0; l < kTogether; l++) near += !((1.0 - u[j + l]) * (1.0 - 1e-15) > limit * static_cast<double>(probs[i + j + l]));
-      for (int l = 0; near && l < kTogether; l++) state.enter(i + j + l, u[j + l], static_cast<double>(probs[i + j + l]));
+  if constexpr (std::is_same_v<Real, float>) {
+    for (; !ids && i + kNoise <= n; i += kNoise) {
+      kernels.noise(seed, position, static_cast<uint32_t>(i / kNoise), 0, upper);
+      const unsigned near = kernels.in_time(upper, probs + i, static_cast<float>(state.first * (1.0 + 1e-6)));
+      for (int64_t j = 0; j < kNoise; j += kTogether)
+        for (int64_t l = j; (near >> (j / kTogether) & 1u) && l < j + kTogether; l++) state.enter(i + l, i + l, upper[l], static_cast<double>(probs[i + l]));
     }
   }
   int64_t known = -1;
   for (; i < n; i++) {
     const int64_t token = ids ? ids[i] : i;
     if (!(probs[i] > Real{0})) continue;
-    if (token / 4 != known) uniforms(seed, position, known = token / 4, 1, u);
-    state.enter(i, u[token % 4], static_cast<double>(probs[i]));
+    if (token / kNoise != known) kernels.noise(seed, position, static_cast<uint32_t>(known = token / kNoise), 0, upper);
+    state.enter(i, token, upper[token % kNoise], static_cast<double>(probs[i]));
   }
   return state.winner;
 }
 
-template int64_t race<float>(uint64_t, uint64_t, const float*, const int64_t*, int64_t);
-template int64_t race<double>(uint64_t, uint64_t, const double*, const int64_t*, int64_t);
+template int64_t race<float>(const Kernels&, uint64_t, uint64_t, const float*, const int64_t*, int64_t);
+template int64_t race<double>(const Kernels&, uint64_t, uint64_t, const double*, const int64_t*, int64_t);
 
 }  // namespace headstart

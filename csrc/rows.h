@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels.h"
+
 namespace headstart {
 
 // The place in probs [n] where the running sum first exceeds uniform · total, for 0 ≤ uniform < 1; its entry is never zero.
@@ -12,10 +14,12 @@ int64_t pick(const float* probs, int64_t n, double uniform);
 // argmin over places of clock(token)/probs, ties to the lower place; ids [n] are the tokens, increasing, or nullptr for 0 … n − 1.
 // −1: nothing to draw from.
 //
-// The clock of token i is −log u; u comes from word i mod 4 of the Philox4x64-10 block (Salmon et al. 2011) with key (seed, 0) and
-// counter (1 + i/4, 0, position, 0): its top 52 bits, plus a half, over 2^52.
+// The clock of token i is −log u, u being 32 bits of an upper word, the upper 20 of a lower one, plus a half, over 2^52. The words come
+// from blocks of Philox4x32-10 (Salmon et al. 2011) with key seed and counter (block, 0 or 1 for upper or lower, position), 64-bit numbers
+// as two words, the lower one first: word (i / 16) mod 4 of block 16 · (i / 64) + i mod 16. So sixteen blocks are the noise of 64 tokens in
+// their order, and lower words are only made of tokens that may win.
 template <class Real>
-int64_t race(uint64_t seed, uint64_t position, const Real* probs, const int64_t* ids, int64_t n);
+int64_t race(const Kernels& kernels, uint64_t seed, uint64_t position, const Real* probs, const int64_t* ids, int64_t n);
 
 // Natural log of u in (0, 1), within three roundings, the same bits on every IEEE machine.
 double fixed_log(double u);

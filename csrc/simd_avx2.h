@@ -103,4 +103,17 @@ template <int C> inline I dot_byte(I acc, B w, Inputs a) {  // 2 · 255 · 127 d
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }  // into the second cache
 
+// Numbers of 32 bits in the lower halves of lanes of 64; what is in the upper ones does not matter.
+constexpr int kWords = 4;
+struct W { __m256i v; };
+inline W wset(uint32_t x) { return {_mm256_set1_epi64x(x)}; }
+inline W wcount(uint32_t first) { return {_mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_set_epi64x(3, 2, 1, 0))}; }
+inline W product(W a, W b) { return {_mm256_mul_epu32(a.v, b.v)}; }  // all 64 bits of it
+inline W upper(W a) { return {_mm256_srli_epi64(a.v, 32)}; }
+inline W wxor(W a, W b) { return {_mm256_xor_si256(a.v, b.v)}; }
+inline void wstore(uint32_t* p, W a) {
+  const __m256i together = _mm256_permutevar8x32_epi32(a.v, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(together));
+}
+
 }  // namespace headstart::HEADSTART_ISA

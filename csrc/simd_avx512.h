@@ -80,4 +80,14 @@ template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(a
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }  // into the second cache
 
+// Numbers of 32 bits in the lower halves of lanes of 64; what is in the upper ones does not matter.
+constexpr int kWords = 8;
+struct W { __m512i v; };
+inline W wset(uint32_t x) { return {_mm512_set1_epi64(x)}; }
+inline W wcount(uint32_t first) { return {_mm512_add_epi64(_mm512_set1_epi64(first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0))}; }
+inline W product(W a, W b) { return {_mm512_mul_epu32(a.v, b.v)}; }  // all 64 bits of it
+inline W upper(W a) { return {_mm512_srli_epi64(a.v, 32)}; }
+inline W wxor(W a, W b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline void wstore(uint32_t* p, W a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi64_epi32(a.v)); }
+
 }  // namespace headstart::HEADSTART_ISA

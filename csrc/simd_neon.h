@@ -98,4 +98,14 @@ template <int C> inline I dot_byte(I acc, B w, const Inputs& a) { return dot_sma
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second cache
 
+// Numbers of 32 bits in the lower halves of lanes of 64; what is in the upper ones does not matter.
+constexpr int kWords = 2;
+struct W { uint64x2_t v; };
+inline W wset(uint32_t x) { return {vdupq_n_u64(x)}; }
+inline W wcount(uint32_t first) { return {vcombine_u64(vcreate_u64(first), vcreate_u64(uint64_t{first} + 1))}; }
+inline W product(W a, W b) { return {vmull_u32(vmovn_u64(a.v), vmovn_u64(b.v))}; }  // all 64 bits of it
+inline W upper(W a) { return {vshrq_n_u64(a.v, 32)}; }
+inline W wxor(W a, W b) { return {veorq_u64(a.v, b.v)}; }
+inline void wstore(uint32_t* p, W a) { vst1_u32(p, vmovn_u64(a.v)); }
+
 }  // namespace headstart::HEADSTART_ISA

@@ -109,4 +109,14 @@ template <int C> inline I dot_byte(I acc, B w, Inputs a) { return dot_small<C>(a
 inline void prefetch(const void*) {}
 inline void prefetch_far(const void*) {}
 
+// Numbers of 32 bits in the lower halves of lanes of 64; what is in the upper ones does not matter.
+constexpr int kWords = 1;
+struct W { uint64_t v; };
+inline W wset(uint32_t x) { return {x}; }
+inline W wcount(uint32_t first) { return {first}; }
+inline W product(W a, W b) { return {(a.v & 0xffffffffu) * (b.v & 0xffffffffu)}; }  // all 64 bits of it
+inline W upper(W a) { return {a.v >> 32}; }
+inline W wxor(W a, W b) { return {a.v ^ b.v}; }
+inline void wstore(uint32_t* p, W a) { *p = static_cast<uint32_t>(a.v); }
+
 }  // namespace headstart::HEADSTART_ISA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -71,28 +72,63 @@ def test_a_stream_never_repeats_a_draw() -> None:
     )
 
 
-# Philox4x64-10 from the paper (Salmon et al. 2011, §3.2): ten rounds on four words, two multipliers, two Weyl constants.
+# Philox4x32-10 from the paper (Salmon et al. 2011, §3.2): ten rounds on four words, two multipliers, two Weyl constants.
 
 
 def _philox(counter: list[int], key: list[int]) -> list[int]:
-    mask = 2**64 - 1
+    mask = 2**32 - 1
     for _ in range(10):
-        first, second = 0xD2E7470EE14C6C93 * counter[0], 0xCA5A826395121157 * counter[2]
-        counter = [(second >> 64) ^ counter[1] ^ key[0], second & mask, (first >> 64) ^ counter[3] ^ key[1], first & mask]
-        key = [(key[0] + 0x9E3779B97F4A7C15) & mask, (key[1] + 0xBB67AE8584CAA73B) & mask]
+        first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(second >> 32) ^ counter[1] ^ key[0], second & mask, (first >> 32) ^ counter[3] ^ key[1], first & mask]
+        key = [(key[0] + 0x9E3779B9) & mask, (key[1] + 0xBB67AE85) & mask]
     return counter
 
 
-@pytest.mark.parametrize(("seed", "position"), [(0, 0), (1, 0), (2**63 - 1, 5), (123456789, 70_000)])
+def _uniforms(seed: int, position: int, count: int) -> list[float]:
+    """u of the first tokens, as the docstring of KeyedDraws has it."""
+    mask, found = 2**32 - 1, []
+    for token in range(count):
+        block, word = 16 * (token // 64) + token % 16, token // 16 % 4
+        halves = [_philox([block, half, position & mask, position >> 32], [seed & mask, seed >> 32])[word] for half in (0, 1)]
+        found.append(((halves[0] << 20 | halves[1] >> 12) + 0.5) / 2**52)
+    return found
+
+
+def test_the_second_implementation_is_the_published_generator() -> None:
+    """Known answers that come with Random123."""
+    ones = 2**32 - 1
+    assert _philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert _philox([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    digits = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0]
+    assert _philox(digits[:4], digits[4:]) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+@pytest.mark.parametrize("instruction_set", _core.instruction_sets())
+def test_every_instruction_set_makes_the_same_noise(instruction_set) -> None:
+    """Words of groups near and far, from integers."""
+    for seed, position, group in ((0, 0, 0), (2**64 - 1, 2**64 - 1, 7), (123456789123, 5, 2400)):
+        for half in (0, 1):
+            got, mask = _core.noise(instruction_set, seed, position, group, half), 2**32 - 1
+            for token in (0, 1, 15, 16, 33, 62, 63):
+                counter = [16 * group + token % 16, half, position & mask, position >> 32]
+                assert got[token] == _philox(counter, [seed & mask, seed >> 32])[token // 16]
+
+
+@pytest.mark.parametrize(("seed", "position"), [(0, 0), (1, 0), (2**63 - 1, 5), (123456789, 70_000), (3, 2**40)])
 def test_keyed_noise_is_what_its_docstring_says(seed, position) -> None:
     """The token of every draw, from a second implementation in integers: what the C++ core must reproduce."""
     rng = np.random.default_rng(1)
-    words = [word for block in range(5) for word in _philox([1 + block, 0, position, 0], [seed, 0])]
-    clocks = [-math.log(((word >> 12) + 0.5) / 2**52) for word in words[:18]]
-    for _ in range(20):
-        probs = rng.dirichlet(np.full(18, 0.3))
-        best = min(range(18), key=lambda token: clocks[token] / probs[token] if probs[token] > 0 else math.inf)
-        assert KeyedDraws(seed).draw(Row.dense(probs), position) == best
+    clocks = [-math.log(u) for u in _uniforms(seed, position, 150)]
+    for count, scale in itertools.product((18, 64, 150), (1.0, 1e-30, 1e6)):
+        for kind in (np.float64, np.float32):
+            for _ in range(7):
+                probs = (rng.dirichlet(np.full(count, 0.3)) * scale).astype(kind)
+                best = min(range(count), key=lambda token: clocks[token] / float(probs[token]) if probs[token] > 0 else math.inf)
+                ids = np.flatnonzero(probs)
+                assert _core.race(seed, position, probs, None) == best
+                assert ids[_core.race(seed, position, probs[ids], ids)] == best
+                if scale == 1.0:
+                    assert KeyedDraws(seed).draw(Row.dense(probs), position) == best
 
 
 def test_keyed_draws_do_not_depend_on_how_a_row_is_stored() -> None:
@@ -115,8 +151,7 @@ def test_keyed_draws_do_not_depend_on_how_a_row_is_stored() -> None:
 def test_a_dead_heat_is_decided_by_fixed_arithmetic() -> None:
     """Probabilities in proportion to the clocks: every token finishes at once up to rounding, and the fixed logarithm decides."""
     for position in range(50):
-        words = [word for block in range(2) for word in _philox([1 + block, 0, position, 0], [7, 0])]
-        uniforms = np.array([((word >> 12) + 0.5) / 2**52 for word in words])
+        uniforms = np.array(_uniforms(7, position, 8))
         probs = -np.log(uniforms) / -np.log(uniforms).sum()
         want = int(np.argmin(-_log(uniforms) / probs))
         assert KeyedDraws(7).draw(Row.dense(probs), position) == want

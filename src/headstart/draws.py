@@ -59,8 +59,9 @@ class StreamDraws:
 class KeyedDraws:
     """Gumbel-max draws from counter-based noise: the clock of token i at a position is −log u(seed, position, i).
 
-    u comes from word i mod 4 of the Philox4x64-10 block (Salmon et al. 2011) with key (seed, 0) and counter
-    (1 + i // 4, 0, position, 0): the top 52 bits, plus a half, over 2**52. The logarithm is made from arithmetic in a fixed
+    u is 32 bits of an upper word, the upper 20 of a lower word, plus a half, over 2**52. The words come from blocks of
+    Philox4x32-10 (Salmon et al. 2011) with key `seed` and counter (block, 0 or 1, position), 64-bit numbers as two words with the
+    lower one first: word (i // 16) mod 4 of block 16 · (i // 64) + i mod 16. The logarithm is made from arithmetic in a fixed
     order, so the token drawn is the same on every machine."""
 
     def __init__(self, seed: int) -> None:

@@ -17,7 +17,7 @@
 namespace headstart {
 
 // Whoever adds a kernel adds its check.
-static_assert(sizeof(Kernels) == 15 * sizeof(void*), "kKernelChecks must go through every kernel of the table");
+static_assert(sizeof(Kernels) == 17 * sizeof(void*), "kKernelChecks must go through every kernel of the table");
 
 constexpr Type kTypes[] = {Type::F32, Type::F16, Type::BF16, Type::Q8_0, Type::Q4_0, Type::Q4_1, Type::Q5_0, Type::Q5_1, Type::Q4_K, Type::Q5_K, Type::Q6_K};
 
@@ -271,6 +271,31 @@ inline void check_argmax(const Kernels& set, const Kernels& plain, Comparison& c
     }
 }
 
+inline void check_noise(const Kernels& set, const Kernels& plain, Comparison& c) {
+  Random random(10);
+  for (int i = 0; i < 300; i++) {
+    const auto word = [&] { return uint64_t{static_cast<uint32_t>(random.below(1 << 30))} << 34 ^ static_cast<uint64_t>(random.below(1 << 30)); };
+    const uint64_t seed = i ? word() : 0, position = i % 3 ? static_cast<uint64_t>(i) : word();
+    uint32_t got[64], expected[64];
+    set.noise(seed, position, static_cast<uint32_t>(i), static_cast<uint32_t>(i % 2), got);
+    plain.noise(seed, position, static_cast<uint32_t>(i), static_cast<uint32_t>(i % 2), expected);
+    c.same(got, expected, 64);
+  }
+}
+
+inline void check_in_time(const Kernels& set, const Kernels& plain, Comparison& c) {
+  Random random(11);
+  for (int i = 0; i < 2000; i++) {
+    uint32_t words[64];
+    float probs[64];
+    for (uint32_t& w : words) w = ~(static_cast<uint32_t>(random.below(1 << 30)) >> random.below(28));
+    for (float& p : probs) p = random.below(4) ? std::ldexp(std::fabs(random.normal()), -random.below(40)) : 0.0f;
+    const float limit = i % 50 ? std::ldexp(1.0f, random.below(20) - 10) : INFINITY;
+    const unsigned got = set.in_time(words, probs, limit), expected = plain.in_time(words, probs, limit);
+    c.same(&got, &expected, 1);
+  }
+}
+
 inline void check_add(const Kernels& set, const Kernels& plain, Comparison& c) {
   Random random(9);
   for (size_t n = 1; n < 70; n++) {
@@ -458,6 +483,8 @@ constexpr KernelCheck kKernelChecks[] = {
     {"rotate", check_rotate},
     {"to_half", check_to_half},
     {"argmax", check_argmax},
+    {"noise", check_noise},
+    {"in_time", check_in_time},
     {"softmax", check_softmax},
     {"at_least", check_at_least},
     {"residual", check_residual},

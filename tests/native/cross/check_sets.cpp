@@ -108,6 +108,15 @@ const std::vector<std::pair<const char*, std::function<void(Kernels&)>>> kTwins 
          for (int i = 0; i < n; i++) out[i] = float_to_half(bits_to_float(float_to_bits(x[i]) & 0xffffe000));
        };
      }},
+    {"noise", [](Kernels& k) {  // a wrong bit in one token
+       k.noise = [](uint64_t seed, uint64_t position, uint32_t group, uint32_t half, uint32_t* words) {
+         kernels_portable()->noise(seed, position, group, half, words);
+         words[63] ^= 1;
+       };
+     }},
+    {"in_time", [](Kernels& k) {  // never the last sixteen
+       k.in_time = [](const uint32_t* words, const float* probs, float limit) { return kernels_portable()->in_time(words, probs, limit) & 7u; };
+     }},
     {"argmax", [](Kernels& k) {  // the last of equals
        k.argmax = [](const float* x, int n) {
          int best = 0;
