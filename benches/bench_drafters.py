@@ -1,4 +1,4 @@
-"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter "D [N,…]" …] [--length N,…]
+"""Every drafter on prompts no head was trained on: python benches/bench_drafters.py [--drafter "D [N,…] [option=…]" …]
 
 Each drafter at each length answers each prompt, greedy and at temperature 1, in turn with plain decoding and, where its binding
 is installed, llama.cpp's plain decoding; who goes first changes from prompt to prompt. Told of each: tokens a target call,
@@ -118,6 +118,12 @@ def llama_way(setup: Setup, max_tokens: int) -> Way:
     return Way(drafter="llama.cpp", length="", answer=answer)
 
 
+def options_of(words: Sequence[str]) -> dict[str, Any]:
+    """Load options after a drafter's name, such as draft_vocab=8192."""
+    pairs = [word.split("=", 1) for word in words[1:] if "=" in word]
+    return {key: int(value) if value.isdigit() else value for key, value in pairs}
+
+
 def short(drafter: str) -> str:
     """A drafter's name without the folders of its files."""
     parts = []
@@ -130,14 +136,19 @@ def short(drafter: str) -> str:
 def ways_of(a: argparse.Namespace, progress: Loading) -> tuple[list[Way], Any]:
     """Plain first, then every drafter at every length it can draft, then llama.cpp; and the target."""
     wanted = [each.split() for each in a.drafter if not (each.startswith(f"cross:{OTHER}") and not OTHER.is_file())]
-    names = [name for name, *_ in wanted]
-    loaded = load_many(a.target, ["none", *names], threads=a.threads, progress=progress)
-    plain = loaded[0].llm
+    loaded = load_many(
+        a.target, ["none", *(each[0] for each in wanted if not options_of(each))], threads=a.threads, progress=progress
+    )
+    plain, shared = loaded[0].llm, iter(loaded[1:])
     ways = [our_way(plain, "none", "1", a.rule, a.max_tokens)]
-    for (name, *own), each in zip(wanted, loaded[1:], strict=True):
-        for length in (own[0] if own else a.length).split(","):
-            if "x" not in length or isinstance(each.llm.drafter, TreeDrafter):
-                ways.append(our_way(each.llm, short(name), length, a.rule, a.max_tokens))
+    for each in wanted:
+        lengths = next((word for word in each[1:] if "=" not in word), a.length)
+        own = options_of(each)
+        name = " ".join([short(each[0]), *(f"{key}={value}" for key, value in own.items() if key != "engine")])
+        llm = (load_many(a.target, each[:1], threads=a.threads, progress=progress, **own)[0] if own else next(shared)).llm
+        for length in lengths.split(","):
+            if "x" not in length or isinstance(llm.drafter, TreeDrafter):
+                ways.append(our_way(llm, name, length, a.rule, a.max_tokens))
     threads = int(plain.loaded.get("threads") or 1)
     if loaded[0].source.suffix != ".gguf":
         print("llama.cpp reads GGUF files alone: no comparison with it", file=sys.stderr)
@@ -266,7 +277,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="smollm2")
     parser.add_argument(
-        "--drafter", action="append", help=f"may be repeated, and followed by lengths of its own; default: {', '.join(DRAFTERS)}"
+        "--drafter",
+        action="append",
+        help=f"may be repeated, and followed by lengths and options of its own; default: {', '.join(DRAFTERS)}",
     )
     parser.add_argument("--length", default="2,4", help="draft lengths: numbers, auto, trees such as 3x2 (default 2,4)")
     parser.add_argument("--temperature", default="0,1")
