@@ -92,14 +92,15 @@ def greedy_block_efficiency(model, drafter, held_out: Path, gamma: int) -> float
 
 
 def test_medusa_heads_decode_as_they_were_validated(model, tmp_path) -> None:
-    """Greedy tokens per target call equal those of real rounds; one projection, the target's rows, serves all heads."""
+    """Greedy tokens per target call equal those of real rounds; one projection, trained with them, serves all heads."""
     result = train_medusa(model, questions(model), out=tmp_path, heads=HEADS, options=OPTIONS, tell=quiet)
     head = read_head(tmp_path / "head")
     assert isinstance(head, MedusaHead)
     assert (head.num_heads, head.draft_vocab_size, len(result["overlap"])) == (3, 30, 3)
     stored = read_safetensors(tmp_path / "head" / "model.safetensors")
     assert [name for name in stored if name.startswith("lm_heads")] == ["lm_heads.0.weight"]
-    assert stored["lm_heads.0.weight"].floats() == pytest.approx(model.head_rows(head.token_ids), abs=1e-3)
+    assert head.token_ids is not None
+    assert stored["lm_heads.0.weight"].shape == model.head_rows(head.token_ids).shape
     drafter = MedusaDrafter(head, num_layers=model.num_layers)
     measured = greedy_block_efficiency(model, drafter, tmp_path / "held-out.safetensors", 3)
     assert measured == pytest.approx(result["greedy_block_efficiency"], rel=0.05)
@@ -107,7 +108,7 @@ def test_medusa_heads_decode_as_they_were_validated(model, tmp_path) -> None:
 
 
 def test_training_medusa_heads_raises_their_overlap(model, tmp_path) -> None:
-    """From the identity, in a hundred steps, on answers they are trained on."""
+    """In a hundred steps, on answers they are trained on."""
     begun = train_medusa(model, questions(model), out=tmp_path, heads=HEADS, options=replace(OPTIONS, steps=1), tell=quiet)
     longer = replace(OPTIONS, steps=100, learning_rate=1e-2)
     after = train_medusa(model, EarlierRun(folder=tmp_path), out=tmp_path / "long", heads=HEADS, options=longer, tell=quiet)

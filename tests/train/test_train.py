@@ -168,15 +168,18 @@ def test_rounds_expected_are_an_average_over_all_cuts() -> None:
 
 
 @pytest.mark.parametrize("far", [0.3, 3.0])
-def test_the_loss_and_its_slope_are_torch_s_own(far: float) -> None:
-    """Against autograd, in chunks and weighted by depth, for rows near the target's and far from them."""
+@pytest.mark.parametrize("own_rows", [False, True])
+def test_the_loss_and_its_slope_are_torch_s_own(far: float, own_rows: bool) -> None:
+    """Against autograd, in chunks and weighted by depth, for rows near the target's and far from them; by a projection of its own
+    too, which the target's rows do not know."""
     torch.manual_seed(0)
     finals, rows = torch.randn(300, 8) * 2, torch.randn(20, 8)
     outputs = [(finals + far * torch.randn(300, 8)).requires_grad_() for _ in range(2)]
-    losses, slopes = soft_losses(outputs, finals, rows, [0.7, 0.3], False)
+    own = (rows + 0.3 * torch.randn(20, 8)).requires_grad_() if own_rows else rows
+    losses, slopes, own_slope = soft_losses(outputs, finals, rows, [0.7, 0.3], False, own_rows=own if own_rows else None)
     wanted = torch.softmax(finals @ rows.T, -1)
     for output, slope, mean, weight in zip(outputs, slopes, losses, [0.7, 0.3], strict=True):
-        logs = torch.log_softmax(output @ rows.T, -1)
+        logs = torch.log_softmax(output @ own.T, -1)
         entropies, overlaps = -(wanted * logs).sum(-1), torch.minimum(wanted, logs.exp()).sum(-1)
         assert mean == pytest.approx(float(entropies.detach().mean()), rel=1e-5)
         total = 0.0
@@ -186,6 +189,10 @@ def test_the_loss_and_its_slope_are_torch_s_own(far: float) -> None:
             total = total + share * entropies[part].sum() + (1 - share) * (1 - overlaps[part]).sum()
         (weight * total / 300).backward()
         torch.testing.assert_close(slope, output.grad, rtol=1e-4, atol=1e-6)
+    if own_rows:
+        torch.testing.assert_close(own_slope, own.grad, rtol=1e-4, atol=1e-6)
+    else:
+        assert own_slope is None
 
 
 def test_answers_are_the_target_s_own(model, tmp_path) -> None:

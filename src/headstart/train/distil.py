@@ -95,7 +95,7 @@ def distil(
             answers.greedy,
             layers=layers,
             embeddings=vocabulary.embeddings,
-            head_rows=rows,
+            head_rows=rows if learner.rows is None else learner.rows,
             full_head=vocabulary.full_head,
             token_ids=vocabulary.ids,
             depth=depth,

@@ -27,6 +27,8 @@ _FITTED = 24  # rollouts that the start is fitted on
 class DraftNetwork(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
     """The layers and the final norm that are trained; the rest of the network is held beside them."""
 
+    rows = None  # the target's
+
     def __init__(self, target: Path, num_layers: int) -> None:
         """Reads the target's weights. Raises ModelError where transformers cannot, OptionError for more layers than it has."""
         super().__init__()

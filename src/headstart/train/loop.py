@@ -27,7 +27,9 @@ __all__ = ["Learner", "TrainOptions", "Trainer"]
 
 
 class Learner(Protocol):
-    """What is trained: a torch module whose outputs the target's own vocabulary head turns into rows."""
+    """What is trained: a torch module, whose outputs a vocabulary head turns into rows."""
+
+    rows: Any  # [draft vocab, hidden]: a vocabulary head of its own, trained too; None: the target's, which is not
 
     def outputs(self, batch: Batch, embeddings: Any, depth: int) -> list[Any]:
         """By depth, [rows, hidden] wherever an answer's token is guessed. `embeddings` [vocab, hidden] are the target's."""
@@ -93,8 +95,9 @@ class Trainer:
         self.network, self.rollouts, self.layers = network, rollouts, tuple(layers)
         self.embeddings, self.head_rows, self.device = embeddings, head_rows, head_rows.device
         self.options, self.folder = options, folder
-        matrices = [p for p in network.parameters() if p.ndim == 2]
-        others = [p for p in network.parameters() if p.ndim != 2]
+        # Rows of a vocabulary are vectors of their own, not a map.
+        matrices = [p for p in network.parameters() if p.ndim == 2 and p is not network.rows]
+        others = [p for p in network.parameters() if p.ndim != 2 or p is network.rows]
         rate = options.learning_rate
         self.optimizers = [
             torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
@@ -184,7 +187,12 @@ class Trainer:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
         outputs = self._outputs(batch := self._next_batch())
-        losses, gradients = soft_losses(outputs, batch.finals, self.head_rows, self.options.weights, self.options.bfloat16)
+        own = self.network.rows
+        losses, gradients, rows_gradient = soft_losses(
+            outputs, batch.finals, self.head_rows, self.options.weights, self.options.bfloat16, own_rows=own
+        )
+        if own is not None:
+            outputs, gradients = [*outputs, own], [*gradients, rows_gradient]
         torch.autograd.backward(outputs, gradients)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         for optimizer in self.optimizers:
@@ -228,14 +236,19 @@ def soft_losses(
     head_rows: Any,  # [draft vocab, hidden]
     weights: Sequence[float],  # by depth, summing to 1
     bfloat16: bool,
-) -> tuple[list[float], list[Any]]:
-    """Mean cross-entropy against the target's rows at each depth, and the gradient of the weighted sum of losses by `outputs`.
+    *,
+    own_rows: Any = None,  # [draft vocab, hidden]: what outputs are multiplied by, where it is not `head_rows`
+) -> tuple[list[float], list[Any], Any]:
+    """Mean cross-entropy against the target's rows at each depth, and the gradient of the weighted sum of losses by
+    `outputs`, and by `own_rows`.
 
     The loss of rows p (the target's) and q with overlap α = Σ min(p, q) is λ · cross-entropy + (1 − λ)(1 − α), λ = e^(−3 α) with
     the mean α of the rows worked on together, and itself not differentiated. Written out by hand, as the rows of all depths are
-    too many to hold at once; the vocabulary head is not trained."""
+    too many to hold at once. The target's rows are not trained."""
     kind = torch.bfloat16 if bfloat16 else torch.float32
     matrix = head_rows.to(kind)
+    own = matrix if own_rows is None else own_rows.detach().to(kind)
+    own_gradient = None if own_rows is None else torch.zeros_like(own_rows)
     count, chunk = len(finals), _CHUNK.get(head_rows.device.type, _LARGE_CHUNK)
     losses = [0.0 for _ in outputs]
     gradients = [torch.empty_like(output) for output in outputs]
@@ -244,7 +257,7 @@ def soft_losses(
             part = slice(first, first + chunk)
             rows = torch.softmax((finals[part].to(kind) @ matrix.T).float(), dim=-1)
             for depth, output in enumerate(outputs):
-                logs = torch.log_softmax((output[part].to(kind) @ matrix.T).float(), dim=-1)
+                logs = torch.log_softmax((output[part].to(kind) @ own.T).float(), dim=-1)
                 losses[depth] -= float(torch.dot(rows.view(-1), logs.view(-1))) / count
                 drafted = logs.exp_()
                 under = torch.where(drafted < rows, drafted, 0.0)  # the overlap grows with these
@@ -253,5 +266,8 @@ def soft_losses(
                 share = math.exp(-_TURN * overlap)
                 # by the logits: q − p of the cross-entropy, q Σ(q where q < p) − (q where q < p) of 1 − α
                 slope = drafted.mul_(sums.mul_(1 - share).add_(share)).sub_(rows, alpha=share).sub_(under, alpha=1 - share)
-                gradients[depth][part] = slope.mul_(weights[depth] / count).to(kind) @ matrix
-    return losses, gradients
+                slope = slope.mul_(weights[depth] / count).to(kind)
+                gradients[depth][part] = slope @ own
+                if own_gradient is not None:
+                    own_gradient += slope.T @ output[part].to(kind)
+    return losses, gradients, own_gradient

@@ -1,7 +1,7 @@
 """Medusa heads for a target, from its own answers; in the end `head/` in the run's folder holds them. Knows the order of steps.
 
-They are written in vLLM's dialect, which has a place for a cut vocabulary and for one projection that serves all heads: the
-target's own rows. The authors' form, which would repeat the whole vocabulary for every head, has neither.
+They are written in vLLM's dialect, which has a place for a cut vocabulary and for one projection that serves all heads. The
+authors' form, which would repeat the whole vocabulary for every head, has neither.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from headstart.train.marks import mark_head
 from headstart.train.medusa_network import MedusaNetwork
 
 __all__ = ["MedusaOptions", "train_medusa"]
+
+
+_FITTED_TOKENS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,12 @@ def train_medusa(
     found = source.answers(target, layers=(target.num_layers,), out=out, seed=options.seed, tell=tell)
     ids = chosen_vocabulary(found.training, target.vocab_size, heads.draft_vocab, out)
     vocabulary = Vocabulary.of(target, ids)
-    network = MedusaNetwork(hidden_size=target.hidden_size, num_heads=options.depth, num_layers=heads.num_layers)
+    network = MedusaNetwork(num_heads=options.depth, num_layers=heads.num_layers, rows=vocabulary.rows)
+
+    def begin() -> None:
+        tell("fitting where training starts", None)
+        network.begin(found.training, _FITTED_TOKENS)
+
     result = distil(
         network,
         found,
@@ -62,12 +70,12 @@ def train_medusa(
         options=options,
         depth=options.depth,
         out=out,
-        begin=lambda: None,  # heads start as the identity
+        begin=begin,
         device=device,
         tell=tell,
     )
-    projection = Tensor.of(vocabulary.rows.numpy().astype(np.float16))
     weights = {name: Tensor.of(value.detach().numpy().astype(np.float16)) for name, value in network.named_parameters()}
+    projection = weights.pop("rows")
     weights |= {f"{head}.{heads.num_layers}.weight": projection for head in range(options.depth)}
     head = MedusaHead(
         num_heads=options.depth,

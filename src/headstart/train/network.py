@@ -35,6 +35,8 @@ class EagleNetwork(torch.nn.Module):  # type: ignore[misc]
 
     Parameters are named as in published EAGLE-3 checkpoints."""
 
+    rows = None  # the target's
+
     def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         c = self.config = config
