@@ -128,8 +128,8 @@ def medusa(heads: int, layers: int, draft_vocab: int, **values: Any) -> None:
     """Train Medusa heads beside the frozen target: each guesses one token further from the target's last hidden state.
 
     Needs the extras `train` and `transformers`. A tenth of a file's prompts, or Headstart's own 48, are held out and measured
-    on: overlap by depth, and tokens per target call. The heads are in DIR/head, in vLLM's form, where the target's rows of the
-    vocabulary serve all of them; the curves are in DIR/report.json and DIR/report.png."""
+    on: overlap by depth, and tokens per target call. The heads are in DIR/head, in vLLM's form, and one projection, trained with
+    them, serves all of them; the curves are in DIR/report.json and DIR/report.png."""
     from headstart.train import MedusaOptions, train_medusa
 
     _run(
