@@ -171,6 +171,6 @@ def medusa_for_four() -> Fed:
     weights = {f"{head}.{name}": tensor(rng, shape) for head in range(3) for name, shape in shapes.items()}
     head = MedusaHead(num_heads=3, num_layers=1, hidden_size=8, vocab_size=4, draft_vocab_size=4, weights=weights)
     drafter: Any = MedusaDrafter(head, num_layers=2)
-    in_single = drafter._logits
-    drafter._logits = lambda place, hidden: in_single(place, hidden).astype(np.float64)
+    in_single = drafter._forward.logits
+    drafter._forward.logits = lambda hidden, heads: in_single(hidden, heads).astype(np.float64)
     return Fed(drafter, 8)
