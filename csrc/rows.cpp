@@ -33,7 +33,7 @@ struct Race {
   int64_t winner = -1;
   double first = std::numeric_limits<double>::infinity();  // when the winner's clock rang
   int64_t lower_group = -1;
-  uint32_t lower[kNoise];
+  uint32_t lower[kNoise] = {};
 
   void enter(int64_t place, int64_t token, uint32_t upper, double p) {
     // −log u ≥ 1 − u: too late to win, whatever its log.
