@@ -124,7 +124,7 @@ def drafters() -> str:
         "Every drafter on SmolLM2 at its best length, on chat prompts that no head was trained on. A loop is a span that repeats "
     )
     first += "what stands immediately before it. "
-    first += "The Medusa heads and the model of two layers are of `headstart train`, 8 and 9 minutes."
+    first += "The Medusa heads and the model of two layers were trained for it, 8 and 9 minutes."
     about = f"{document['prompts']} prompts, up to {document['max_tokens']} tokens, 95 % intervals by prompt."
     return f"{first}\n\n{rows_of(headings, rows)}\n\n{about} {made_with(document)}"
 
