@@ -36,7 +36,8 @@ struct SharedCache {
 };
 
 using Bits = nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
-Tensor tensor_of(const nanobind::tuple& item, Bits& array);  // of (name, array, type): float32, float16, or bfloat16 as 16-bit numbers
+// Of a list of (name, array, type): float32, float16, or bfloat16 as 16-bit numbers. `arrays` keeps what they point into.
+std::vector<Tensor> tensors_of(const nanobind::list& items, std::vector<Bits>& arrays);
 std::vector<int32_t> integers(nanobind::handle sequence, const char* name);  // any sequence of whole numbers, arrays included
 nanobind::object new_array(std::initializer_list<size_t> shape, float*& data);  // of float32, not initialised
 std::shared_ptr<SharedCache> open_cache(const std::shared_ptr<SharedModel>& shared);

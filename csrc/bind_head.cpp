@@ -20,6 +20,8 @@ namespace nb = nanobind;
 
 namespace headstart {
 
+namespace {
+
 Tensor tensor_of(const nb::tuple& item, Bits& array) {
   if (item.size() != 3) throw std::invalid_argument("a tensor is (name, array, type)");
   array = nb::cast<Bits>(item[1]);
@@ -36,6 +38,15 @@ Tensor tensor_of(const nb::tuple& item, Bits& array) {
   return t;
 }
 
+}  // namespace
+
+std::vector<Tensor> tensors_of(const nb::list& items, std::vector<Bits>& arrays) {
+  std::vector<Tensor> found;
+  arrays.resize(nb::len(items));
+  for (size_t i = 0; i < arrays.size(); i++) found.push_back(tensor_of(nb::cast<nb::tuple>(items[i]), arrays[i]));
+  return found;
+}
+
 namespace {
 
 using States = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -49,9 +60,8 @@ std::shared_ptr<Head> load(const std::shared_ptr<SharedModel>& target, nb::list 
   if (generation != 1 && generation != 3) throw std::invalid_argument("`generation` must be 1 or 3, got " + std::to_string(generation));
   const Type widest = *quantized_type(quantize);
   const HeadShape shape{generation == 1, norm_before_residual, hidden, states, heads, kv_heads, head_dim, ff, eps, rope, rope_magnitude, integers(ids, "ids")};
-  std::vector<Tensor> found;
-  std::vector<Bits> arrays(nb::len(tensors));
-  for (size_t i = 0; i < arrays.size(); i++) found.push_back(tensor_of(nb::cast<nb::tuple>(tensors[i]), arrays[i]));
+  std::vector<Bits> arrays;
+  const std::vector<Tensor> found = tensors_of(tensors, arrays);
   auto head = std::make_shared<Head>(Head{std::make_shared<SharedModel>()});
   nb::gil_scoped_release release;
   head->shared->model = Model::load_head(shape, found, target->model, widest);

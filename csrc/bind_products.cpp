@@ -23,9 +23,8 @@ using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu
 
 std::shared_ptr<Products> load(const std::shared_ptr<SharedModel>& model, nb::list tensors, const std::string& quantize) {
   const Type widest = *quantized_type(quantize);
-  std::vector<Tensor> found;
-  std::vector<Bits> arrays(nb::len(tensors));
-  for (size_t i = 0; i < arrays.size(); i++) found.push_back(tensor_of(nb::cast<nb::tuple>(tensors[i]), arrays[i]));
+  std::vector<Bits> arrays;
+  const std::vector<Tensor> found = tensors_of(tensors, arrays);
   nb::gil_scoped_release release;
   return std::make_shared<Products>(found, model->model, widest);
 }

@@ -83,11 +83,15 @@ class AdaptiveSchedule:
             raise OptionError(f"`longest` must be 1 or more, got {longest}")
         self._costs, self._drafter, self._num_prompt = costs, drafter, num_prompt
         self._longest, self._counts, self._walks = longest, counts, walks
-        self._past, self._walked = past, past or PastAcceptance()
+        self._past = PastAcceptance() if past is None else past
         self._tries_cost, self._most_lost, self._shortest_pause = tries_cost, most_lost, shortest_pause
         self._tree_choice = trees
-        guess = {} if past is None else {"guess": past.guess, "weight": past.weight}
-        self._accepted = RunningAcceptance(longest, ranks=1 if trees is None else trees.most_ranks, **guess)
+        self._accepted = RunningAcceptance(
+            longest,
+            guess=self._past.guess,
+            weight=self._past.weight,
+            ranks=1 if trees is None else trees.most_ranks,
+        )
         self._account: float | None = None  # plain rounds that drafting may still lose; None: not asked yet
         self._gained = 0.0  # plain rounds: what drafts have gained here, and what was brought along
         self._opened = False
@@ -132,8 +136,7 @@ class AdaptiveSchedule:
         )
         self._account = min(_MOST_SAVED, grown - lost)
         self._gained = min(_MOST_SAVED, self._gained - lost)
-        if self._past is not None:
-            self._past.saved = max(0.0, self._gained)
+        self._past.saved = max(0.0, self._gained)
         self._rounds_drafted += 1
         self._opened = True
         if self._off:
@@ -176,7 +179,7 @@ class AdaptiveSchedule:
         if most < 1:
             return 0
         if self._account is None:
-            self._gained = 0.0 if self._past is None else min(self._past.saved, _SHARE_CARRIED * room)
+            self._gained = min(self._past.saved, _SHARE_CARRIED * room)
             self._account = max(self._gained, min(self._most_lost, max(_LEAST_ACCOUNT, _SHARE_OF_TEXT * room)))
         seconds = self._costs.rounds(self._longest, batch)
         if not self._may_pay(seconds, room) or self._costs.wants_plain(batch):
@@ -265,8 +268,7 @@ class AdaptiveSchedule:
         else:
             shares = self._shares(done)
             self._accepted.saw(shares, whole=done.num_accepted == len(done.draft))
-        if self._past is not None:
-            self._past.saw(shares)
+        self._past.saw(shares)
 
     def _shares(self, done: Round) -> list[float]:
         judged = min(done.num_accepted + 1, len(done.draft))
@@ -275,8 +277,8 @@ class AdaptiveSchedule:
             return [float(each) for each in kept]
         if not self._walks:
             return list(overlaps)
-        self._walked.saw_walk(kept, overlaps)
-        return [self._walked.kept_of_overlap * overlap for overlap in overlaps]
+        self._past.saw_walk(kept, overlaps)
+        return [self._past.kept_of_overlap * overlap for overlap in overlaps]
 
 
 def _most(seconds: list[float]) -> float:
