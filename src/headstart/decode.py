@@ -13,7 +13,20 @@ from typing import Any, Protocol
 
 from headstart.drafts import NOTHING
 from headstart.errors import InputError, ModelError, OptionError, RowError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Draws, FeatureDrafter, Model, Rule, Schedule, Scores, TreeDrafter
+from headstart.interfaces import (
+    Ask,
+    Cache,
+    Context,
+    Drafter,
+    Draws,
+    FeatureDrafter,
+    Model,
+    PartedDrafter,
+    Rule,
+    Schedule,
+    Scores,
+    TreeDrafter,
+)
 from headstart.probs import SamplingProcessor
 from headstart.records import DEFAULT_GAMMA, Draft, FinishReason, Round, Seconds, Stats, TokenLogprobs
 from headstart.rows import FloatArray
@@ -111,6 +124,7 @@ class Decoder:
         """`clock` is what schedules learn the price of a round from."""
         self.model, self.drafter, self._clock = model, drafter, clock
         self._feature_layers = drafter.feature_layers if isinstance(drafter, FeatureDrafter) else ()
+        self._parted = drafter if isinstance(drafter, PartedDrafter) else None
 
     def begin(self, requests: Sequence[Request]) -> None:
         """Prefill, of prompt + output where a request was interrupted. Raises InputError where the context has no room left."""
@@ -142,6 +156,7 @@ class Decoder:
         if not live:
             return
         scores: list[Scores] = []
+        parts = [0] * len(live)  # whose each draft is, where several drafters stand in a row
         sources: list[list[int]] = []  # of each request judged: the node at which each emitted token was drawn
         budgets = [self._budget(request, len(live)) for request in live]
         self._ready(live, budgets)
@@ -149,13 +164,13 @@ class Decoder:
         with _Timed(live, "other"):  # what no part inside claims
             try:
                 with _Timed(live, "draft"):
-                    drafts = self._drafts(live, budgets)
+                    drafts = self._drafts(live, budgets, parts)
                 asks = [_ask(request, draft, self._feature_layers) for request, draft in zip(live, drafts, strict=True)]
                 with _Timed(live, "score"):
                     scores = self.model.score(asks)
                 with _Timed(live, "verify"):
-                    for request, draft, scored in zip(live, drafts, scores, strict=True):
-                        sources.append(self._judge(request, draft, scored))
+                    for request, draft, part, scored in zip(live, drafts, parts, scores, strict=True):
+                        sources.append(self._judge(request, draft, part, scored))
             finally:
                 # Commits what was emitted; after a failure, takes back what was not.
                 self._commit(live, budgets, scores, sources)
@@ -184,6 +199,12 @@ class Decoder:
     def _ready(self, live: Sequence[Request], budgets: Sequence[int]) -> None:
         """Open the drafter, or bring it up to date, for sequences whose schedule has it draft after rounds without it."""
         drafting = [request for request, budget in zip(live, budgets, strict=True) if _drafts_in(request, budget)]
+        if self._parted is not None:
+            asking = [(one, budget) for one, budget in zip(live, budgets, strict=True) if one.schedule is not None and budget > 0]
+            with _Timed([one for one, _ in asking], "prefill"):
+                for one, budget in asking:
+                    one.draft_state = self._parted.open_parts(one.draft_state, one.context, self._limits(one, budget))
+                    one.drafter_opened = True
         fresh = [request for request in drafting if not request.drafter_opened]
         with _Timed(fresh, "prefill"):
             self._open(fresh)
@@ -192,14 +213,14 @@ class Decoder:
                 self.drafter.commit(request.draft_state, request.tokens, None)
                 request.drafter_behind = False
 
-    def _drafts(self, live: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
-        """What the drafter proposes: chains, and trees where they are asked for. Raises ModelError for drafts it may not make."""
+    def _drafts(self, live: Sequence[Request], budgets: Sequence[int], parts: list[int]) -> list[Draft]:
+        """What the drafter proposes, chains or trees; `parts` is told whose they are. Raises ModelError for what it may not."""
         drafts = [NOTHING] * len(live)
         shapes = {i: shape for i, request in enumerate(live) if (shape := self._shape(request, budgets[i])) is not None}
         chains = [i for i, one in enumerate(live) if i not in shapes and one.tree is None and _drafts_in(one, budgets[i])]
         if chains:
-            proposed = self.drafter.propose(*_seen([live[i] for i in chains]), [budgets[i] for i in chains], _draws(live, chains))
-            for i, draft in zip(chains, proposed, strict=True):
+            for i, (part, draft) in zip(chains, self._proposed(live, budgets, chains), strict=True):
+                parts[i] = part
                 drafts[i] = self._checked(draft, live[i], budgets[i], budgets[i])
         if shapes:
             if not isinstance(self.drafter, TreeDrafter):
@@ -210,6 +231,20 @@ class Decoder:
             for (i, shape), draft in zip(shapes.items(), proposed, strict=True):
                 drafts[i] = self._checked(draft, live[i], shape.depth, shape.nodes)
         return drafts
+
+    def _proposed(self, live: Sequence[Request], budgets: Sequence[int], places: Sequence[int]) -> list[tuple[int, Draft]]:
+        """The chains of some sequences, each with whose it is."""
+        asked, draws = [live[i] for i in places], _draws(live, places)
+        if self._parted is not None:
+            limits = [self._limits(live[i], budgets[i]) for i in places]
+            return self._parted.propose_parts(*_seen(asked), limits, draws)
+        return [(0, draft) for draft in self.drafter.propose(*_seen(asked), [budgets[i] for i in places], draws)]
+
+    def _limits(self, request: Request, budget: int) -> list[int]:
+        """Tokens that each of several drafters in a row may draft."""
+        assert self._parted is not None
+        limits = [budget] if request.schedule is None else request.schedule.limits()
+        return [min(limit, budget) for limit in (limits if len(limits) > 1 else [budget] * len(self._parted.parts))]
 
     def _checked(self, draft: Draft, request: Request, depth: int, nodes: int) -> Draft:
         """`draft`, which must keep to its room and to the target's vocabulary."""
@@ -257,7 +292,7 @@ class Decoder:
             tree = request.schedule.tree()
         return None if tree is None else tree.fitted(budget, self.model.context_limit - len(request.tokens))
 
-    def _judge(self, request: Request, draft: Draft, scored: Scores) -> list[int]:
+    def _judge(self, request: Request, draft: Draft, part: int, scored: Scores) -> list[int]:
         """Decide one draft, cut at the first stop and record the round. Returns the node each emitted token was drawn at."""
         rows = TargetRows(request.tokens, request.processor, draft, scored)
         decision = decide(request.rule, rows, draft, request.draws, len(request.tokens))
@@ -282,6 +317,7 @@ class Decoder:
                 overlaps=overlaps,
                 parents=draft.parents,
                 path=None if draft.parents is None else tuple(node - 1 for node in path[1:]),
+                part=part,
             )
         )
         return path[: len(emitted)]

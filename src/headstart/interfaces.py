@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ __all__ = [
     "HeadCache",
     "HeadEngine",
     "HeadRunner",
+    "LookupDrafter",
     "Model",
+    "PartedDrafter",
     "Processor",
     "ProductEngine",
     "Products",
@@ -168,6 +170,30 @@ class Drafter(Protocol):
 
 
 @runtime_checkable
+class LookupDrafter(Drafter, Protocol):
+    """A drafter that finds its drafts in text: it draws nothing, and longer drafts cost it nothing more."""
+
+    looks_up: Literal[True]
+
+
+@runtime_checkable
+class PartedDrafter(Drafter, Protocol):
+    """Several drafters in a row, one of which drafts in a round; each can be given a length of its own."""
+
+    parts: Sequence[Drafter]
+
+    def open_parts(self, state: Any | None, context: Context, limits: Sequence[int]) -> Any:
+        """The state of one sequence (None: a new one) with those open that `limits` lets draft; `open` opens all."""
+
+    def propose_parts(
+        self, states: Sequence[Any], contexts: Sequence[Context], limits: Sequence[Sequence[int]], draws: Sequence[Draws]
+    ) -> list[tuple[int, Draft]]:
+        """As `propose`, at most `limits[i][part]` tokens from each part, none from one with 0, and which part's draft it is.
+
+        `limits[i]` were fixed before anything of this round was drawn; which part wins may depend on no draw but its own."""
+
+
+@runtime_checkable
 class FeatureDrafter(Drafter, Protocol):
     """A drafter that reads the target's hidden states. After `open` it gets those of the prompt with a first `commit`."""
 
@@ -301,6 +327,10 @@ class Schedule(Protocol):
         """Tokens to draft in the next round of `batch` sequences side by side, at most `room`.
 
         0: a plain round, for which the drafter is not called."""
+
+    def limits(self) -> Sequence[int]:
+        """In the round `length` was just asked about, tokens for each part of a `PartedDrafter`, at most what `length` said; one
+        number holds for all."""
 
     def tree(self) -> Shape | None:
         """The tree to draft in the round `length` was just asked about, as deep as it said at most; None: a chain."""

@@ -283,6 +283,7 @@ class Round:
     overlaps: tuple[float, ...] = ()  # Σ min(p, q) at each judged position; for chosen children Σ p over them
     parents: tuple[int, ...] | None = None  # [nodes]: what each drafted token hangs from, as in `Draft`; None: a chain
     path: tuple[int, ...] | None = None  # [num_accepted]: indices in `draft` of the accepted tokens; None: the first ones
+    part: int = 0  # which of several drafters in a row made the draft
 
     @property
     def num_drafted(self) -> int:

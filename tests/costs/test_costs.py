@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_lengths_take_turns() -> None:
     model = Slow(0.0, 0.0)
     measure_rounds(model, NGramDrafter(VOCAB), (4, 1), context=60, batch=2, repeats=2)
     rounds = [sizes for sizes in model.passes if len(sizes) == 2 and sizes[0] < 10]
-    assert rounds[:9] == [[1, 1], [2, 2], [5, 5]] * 3
+    assert rounds[:27] == [[size] * 2 for size in (1, 1, 1, 2, 2, 2, 5, 5, 5)] * 3
 
 
 def test_patience_ends_a_measurement(monkeypatch) -> None:
@@ -96,7 +97,7 @@ def test_patience_ends_a_measurement(monkeypatch) -> None:
     slow = Slow(100.0, 0.0, watch)
     found = measure_rounds(slow, NGramDrafter(VOCAB), (2,), context=60, repeats=50, clock=watch, patience=1.0)
     assert found.costs.score(1) == 100.0
-    assert len(slow.passes) < 20
+    assert len(slow.passes) < 50
 
 
 def test_no_drafter_and_short_contexts() -> None:
@@ -185,17 +186,17 @@ def test_what_was_kept_is_where_the_next_run_begins(folder) -> None:
     pacer = Pacer(random_model(1, VOCAB), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
     pacer.costs("block", greedy=True)
     for _ in range(9):
-        pacer._past["block", True].saw([0.0, 0.0])
-    pacer._past["block", True].saved = 3.5
-    pacer._past["block", True].saw_walk([True, False], [0.75, 0.75])
+        pacer._pasts["block", True][0].saw([0.0, 0.0])
+    pacer._pasts["block", True][0].saved = 3.5
+    pacer._pasts["block", True][0].saw_walk([True, False], [0.75, 0.75])
     pacer.keep(Options())
     again = Pacer(Slow(1.0, 1.0), NGramDrafter(VOCAB), vocab_size=VOCAB, key={"file": 1})
     again.costs("block", greedy=True)
-    assert again._past["block", True].guess == pytest.approx(6 / 28)
-    assert again._past["block", True].saved == 3.5
-    assert again._past["block", True].kept_of_overlap == pytest.approx(11 / 11.5)
+    assert again._pasts["block", True][0].guess == pytest.approx(6 / 28)
+    assert again._pasts["block", True][0].saved == 3.5
+    assert again._pasts["block", True][0].kept_of_overlap == pytest.approx(11 / 11.5)
     again.costs("block", greedy=True, refresh=True)
-    assert again._past["block", True].guess == pytest.approx(0.6)
+    assert again._pasts["block", True][0].guess == pytest.approx(0.6)
     assert find_past({"file": 2}).tried == 0
 
 
@@ -218,3 +219,34 @@ def test_rounds_that_are_timed_leave_nothing_in_a_memory() -> None:
         for _ in Decoder(random_model(1, VOCAB), drafter).run([request((1, 2), vocab=VOCAB, max_tokens=9)]):
             pass
         assert one._memory.automata[0].num_tokens > 0
+
+
+def test_each_drafter_in_a_row_has_costs_and_a_past_of_its_own(folder, monkeypatch) -> None:
+    """A look-up that costs nothing, a model that does; both are measured once and kept, as is how far each was kept here."""
+    watch = Watch()
+    monkeypatch.setattr("headstart.decode.perf_counter", watch)
+    monkeypatch.setattr("headstart.costs.pacer.measure_rounds", partial(measure_rounds, clock=watch))
+    target, small = Slow(4.0, 0.25, watch), Slow(0.5, 0.125, watch)
+
+    def pacer() -> Pacer:
+        return Pacer(target, CombinedDrafter(NGramDrafter(VOCAB), ModelDrafter(small)), vocab_size=VOCAB, key={"file": 1})
+
+    one = pacer()
+    first, second = one.costs("block", greedy=True).parts
+    assert (first.draft(4), second.draft(4) > 4 * 0.6) == (0.0, True)
+    assert first.score == second.score
+    schedule = one.schedule(Options(), num_prompt=3, rule=rule_named("block"))
+    assert "ngram pays here" in schedule.report().why
+    assert "; model pays here" in schedule.report().why
+    for past, share in zip(one._pasts["block", True], (1.0, 0.0), strict=True):
+        for _ in range(30):
+            past.saw([share])
+    one.keep(Options())
+    passes = len(target.passes)
+    again = pacer()
+    assert again.costs("block", greedy=True).parts == (first, second)
+    assert len(target.passes) == passes
+    guesses = [past.guess for past in again._pasts["block", True]]
+    assert guesses == [pytest.approx(36 / 40), pytest.approx(6 / 40)]
+    trees = again.schedule(Options(tree="auto"), num_prompt=3, rule=rule_named("token"))
+    assert trees.report().why.startswith("ngram+model pays here")

@@ -134,7 +134,7 @@ def forked(one: Request) -> Request:
 
 def _models(state: Any) -> list[TableModel]:
     """The models a drafter's state refers to through its caches; a combined drafter's state is a tuple of states."""
-    if isinstance(state, tuple):
+    if isinstance(state, list):
         return [model for part in state for model in _models(part)]
     cache = getattr(state, "cache", None)
     return [] if cache is None else [cache.model]
@@ -151,11 +151,15 @@ def memory_of(value: Any) -> Any:
     """Everything an object holds, down to plain values, as text."""
     if hasattr(value, "__dict__"):
         return repr({name: memory_of(inner) for name, inner in vars(value).items()})
+    if isinstance(value, (list, tuple)):
+        return repr([memory_of(inner) for inner in value])
+    if isinstance(value, dict):
+        return repr({name: memory_of(inner) for name, inner in value.items()})
     return repr(value)
 
 
 def _remembered(state: Any) -> Any:
-    if isinstance(state, tuple):
+    if isinstance(state, list):
         return [_remembered(part) for part in state]
     drafter = {} if state is None else vars(state)
     return {name: getattr(value, "tokens", value) for name, value in drafter.items()}

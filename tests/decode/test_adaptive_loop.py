@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from headstart.decode import Decoder
-from headstart.drafters import ModelDrafter, NGramDrafter, NoDrafter
+from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter
 from headstart.records import Draft, Round
 from headstart.schedule import AdaptiveSchedule, Curve, RoundCosts, RunningAcceptance, RunningCosts, TreeChoice
 from headstart.schedule.trees import judged_children
@@ -24,16 +26,21 @@ COSTS = {  # what a round costs → the schedule's lengths rise, fall, turn off 
 }
 
 
-def schedule(kind: str, *, walks: bool = False, longest: int = 3, trees: bool = False) -> AdaptiveSchedule:
+def schedule(kind: str, *, walks: bool = False, longest: int = 3, trees: bool = False, parts: int = 1) -> AdaptiveSchedule:
+    """With several parts those in front draft for nothing."""
     draft, token = COSTS[kind]
-    measured = RoundCosts(
-        score=Curve(tokens=(1, 2), seconds=(1.0, 1.0 + token)),
-        draft=Curve(tokens=(0, 1), seconds=(0.0, draft)),
-        overhead=Curve(tokens=(0,), seconds=(0.0,)),
-    )
-    costs = RunningCosts(measured, learns=False)
+    measured = [
+        RoundCosts(
+            score=Curve(tokens=(1, 2), seconds=(1.0, 1.0 + token)),
+            draft=Curve(tokens=(0, 1), seconds=(0.0, draft if part == parts - 1 else 0.0)),
+            overhead=Curve(tokens=(0,), seconds=(0.0,)),
+        )
+        for part in range(parts)
+    ]
+    costs = RunningCosts(*measured, learns=False)
     choice = TreeChoice(costs, longest, most_nodes=3, looks_after=1) if trees else None
-    return AdaptiveSchedule(costs, longest=longest, walks=walks, trees=choice, tries_cost=1.0, shortest_pause=1)
+    names = [f"part {part}" for part in range(parts)]
+    return AdaptiveSchedule(costs, names=names, longest=longest, walks=walks, trees=choice, tries_cost=1.0, shortest_pause=1)
 
 
 class Noting:
@@ -64,13 +71,14 @@ class Noting:
         self._inner.commit(state, tokens, features)
 
 
-def law_of(rule: str, kind: str, model, drafter, decoder=Decoder, trees: bool = False, **options):
+def law_of(rule: str, kind: str, model, drafter, decoder=Decoder, trees: bool = False, parts: int = 1, **options):
     keyed = RULES[rule].keyed
 
     def script(choices, before):
         return SharedScript(choices, getattr(before, "known", None)) if keyed else Script(choices)
 
-    start = request(rule=rule, vocab=model.vocab_size, schedule=schedule(kind, walks=RULES[rule].walks, trees=trees), **options)
+    chosen = schedule(kind, walks=RULES[rule].walks, trees=trees, parts=parts)
+    start = request(rule=rule, vocab=model.vocab_size, schedule=chosen, **options)
     return loop_law(decoder(model, drafter, clock=lambda: 0.0), start, script)
 
 
@@ -98,6 +106,38 @@ def test_the_schedules_above_really_change_their_lengths() -> None:
     assert any(drafted[i : i + 3] == [True, False, True] for i in range(len(drafted)))
 
 
+@pytest.mark.parametrize("rule", ["token", "block", "match"])
+@pytest.mark.parametrize("kind", ["cheap", "hardly"])
+def test_the_law_is_plain_decodings_with_a_length_for_each_drafter(rule, kind) -> None:
+    """A look-up before a model, each with its own length, which turn off and on one by one, in a text that repeats."""
+    model = random_model(1, order=2)
+    drafter = CombinedDrafter(NGramDrafter(3, min_match=1), ModelDrafter(random_model(51, order=2)), least=1)
+    options = {"prompt": (1, 0, 2, 1, 0), "max_tokens": 4}
+    law = law_of(rule, kind, model, drafter, parts=2, **options)
+    assert distance(law, plain_law(model, request(**options))) <= TOLERANCE
+
+
+def test_each_drafter_in_a_row_keeps_to_its_own_length() -> None:
+    """The schedule's limits reach the drafters, rounds say whose a draft was, and one that is off is neither opened nor asked."""
+    lookup, dear = Noting(NGramDrafter(3, min_match=5)), Noting(ModelDrafter(random_model(2)))
+    one = request((1, 0, 2, 1, 0), schedule=schedule("dear", parts=2), max_tokens=60, seed=1)
+    finished(Decoder(random_model(1), CombinedDrafter(lookup, dear, least=1), clock=lambda: 0.0), one)
+    assert {done.part for done in one.rounds if done.draft} == {0, 1}
+    assert max(len(done.draft) for done in one.rounds if done.part == 0) > max(dear.budgets)
+    never = Noting(ModelDrafter(random_model(2)))
+    costs = RoundCosts(
+        score=Curve(tokens=(1, 2), seconds=(1.0, 1.1)),
+        draft=Curve(tokens=(0, 1), seconds=(0.0, 1.0)),
+        overhead=Curve(tokens=(0,), seconds=(0.0,)),
+    )
+    free = replace(costs, draft=Curve(tokens=(0,), seconds=(0.0,)))
+    running = RunningCosts(free, costs, learns=False)
+    one = request((1, 0, 2, 1, 0), schedule=AdaptiveSchedule(running, names=["a", "b"]), max_tokens=60, seed=1)
+    finished(Decoder(random_model(1), CombinedDrafter(NGramDrafter(3, min_match=1), never, least=1)), one)
+    assert never.calls == []
+    assert any(done.draft for done in one.rounds)
+
+
 def test_coupled_over_all_shared_noise() -> None:
     """`coupled`, two tokens, where drafts of changing length share their noise with later rounds."""
     for kind in COSTS:
@@ -109,8 +149,8 @@ def test_coupled_over_all_shared_noise() -> None:
 class Peeking(Decoder):
     """Lets a schedule look at the tokens that were drawn: a draft ends before the first 1."""
 
-    def _drafts(self, live, budgets):
-        made = super()._drafts(live, budgets)
+    def _drafts(self, live, budgets, parts):
+        made = super()._drafts(live, budgets, parts)
         cut = [draft.tokens.index(1) if 1 in draft.tokens else len(draft) for draft in made]
         return [Draft(tokens=d.tokens[:n], rows=d.rows[:n]) for d, n in zip(made, cut, strict=True)]
 
@@ -221,8 +261,8 @@ def test_coupled_with_trees_over_all_shared_noise() -> None:
 class PeekingAtTrees(Decoder):
     """Lets a schedule look at the tokens that were drawn: the last drawn node is taken out of a tree where it is a 1."""
 
-    def _drafts(self, live, budgets):
-        return [self._cut(draft) for draft in super()._drafts(live, budgets)]
+    def _drafts(self, live, budgets, parts):
+        return [self._cut(draft) for draft in super()._drafts(live, budgets, parts)]
 
     def _cut(self, draft):
         if draft.parents is None or draft.tokens[-1] != 1:

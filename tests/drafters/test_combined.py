@@ -75,7 +75,8 @@ class Short(Told):
         (3, 9, 3, 5, [1] * 3),  # enough
         (2, 9, 3, 2, [1] * 2),  # all there is room for
         (2, 0, 3, 5, [1] * 2),  # too little, but nobody has more
-        (2, 2, 3, 5, [1] * 2),  # of equals the first
+        (2, 2, 3, 5, [2] * 2),  # of equals the one behind
+        (2, 1, 3, 5, [1] * 2),  # too little, but nobody has more
         (1, 9, 1, 5, [1]),
         (0, 2, 1, 5, [2] * 2),
     ],
@@ -85,6 +86,53 @@ def test_little_is_not_enough(first: int, second: int, least: int, budget: int, 
     drafter = CombinedDrafter(Short("a", 1, first), Short("b", 2, second), least=least)
     (draft,) = drafter.propose(drafter.open([context([0])]), [context([0])], [budget], [StreamDraws(0)])
     assert list(draft.tokens) == want
+
+
+class Lookup(Short):
+    """Finds so many tokens, whatever it is asked for."""
+
+    looks_up = True
+
+
+@pytest.mark.parametrize(
+    ("found", "limits", "want"),
+    [
+        (9, (1, 1), (0, [1])),  # enough was found, one token may be drafted
+        (2, (1, 1), (1, [2])),  # one could be, but only two were found
+        (3, (2, 1), (0, [1] * 2)),
+        (2, (2, 2), (1, [2] * 2)),
+        (2, (9, 0), (0, [1] * 2)),  # nobody else may
+        (9, (0, 2), (1, [2] * 2)),
+        (9, (0, 0), (0, [])),
+    ],
+)
+def test_a_lookup_must_find_enough_whatever_there_is_room_for(found: int, limits: tuple[int, int], want) -> None:
+    """Each drafter keeps to a limit of its own, and says whose the draft is."""
+    first, second = Lookup("a", 1, found), Told("b", 2, {1})
+    drafter = CombinedDrafter(first, second)
+    ((part, draft),) = drafter.propose_parts(drafter.open([context([0])]), [context([0])], [limits], [StreamDraws(0)])
+    assert (part, list(draft.tokens)) == want
+    assert bool(first.asked) == (limits[0] > 0)
+    assert bool(second.asked) == (limits[1] > 0 and want[0] == 1)
+
+
+def test_drafters_are_opened_when_they_may_draft() -> None:
+    """One after the other, each once, on the text as it is then; what is not open is told nothing."""
+
+    class Opening(Told):
+        def open(self, contexts):
+            self.opened = [*getattr(self, "opened", []), *(list(one.tokens) for one in contexts)]
+            return super().open(contexts)
+
+    first, second = Opening("a", 1, {1}), Opening("b", 2, {1})
+    drafter = CombinedDrafter(first, second)
+    state = drafter.open_parts(None, context([0]), (3, 0))
+    drafter.commit(state, [0, 1], None)
+    for _ in range(2):
+        state = drafter.open_parts(state, context([0, 1]), (3, 2))
+    drafter.commit(state, [0, 1, 2], None)
+    assert (first.opened, second.opened) == ([[0]], [[0, 1]])
+    assert (first.committed, second.committed) == ([[0, 1], [0, 1, 2]], [[0, 1, 2]])
 
 
 def test_what_was_drawn_stands_whatever_its_length() -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
-from headstart.costs.rounds import measure_rounds
+from headstart.costs.rounds import MeasuredRounds, measure_rounds
 from headstart.costs.store import find_costs, find_past, keep_costs, keep_past
-from headstart.interfaces import Drafter, Model, Rule
+from headstart.interfaces import Drafter, Model, PartedDrafter, Rule
 from headstart.records import LONGEST_GAMMA, Options, Sampling
 from headstart.schedule import AdaptiveSchedule, PastAcceptance, RoundCosts, RunningCosts, TreeChoice
 
@@ -20,8 +20,8 @@ __all__ = ["Pacer"]
 
 Progress = Callable[[str, float | None], None]
 
-_PATIENCE = 2.0  # seconds; on a busy machine fewer rounds must do
-_REPEATS = 3  # the rounds that are run correct what so few could get wrong
+_PATIENCE = 3.0  # seconds; on a busy machine fewer rounds must do
+_REPEATS = 5  # the rounds that are run correct what so few could get wrong
 
 
 @final
@@ -39,51 +39,73 @@ class Pacer:
     ) -> None:
         self._model, self._drafter, self._vocab_size = model, drafter, vocab_size
         self._key, self._given = key, given
+        # Of several drafters in a row each has its own costs, and is kept as far as it is kept there.
+        self._parts = drafter.parts if isinstance(drafter, PartedDrafter) else (drafter,)
         self._costs: dict[tuple[str, bool], RunningCosts] = {}  # (rule, greedy) → what rounds cost
-        self._past: dict[tuple[str, bool], PastAcceptance] = {}
+        self._pasts: dict[tuple[str, bool], list[PastAcceptance]] = {}
 
     def costs(self, rule: str, *, greedy: bool, refresh: bool = False, progress: Progress | None = None) -> RunningCosts:
         """What rounds cost; the same object at every call, so that all generations correct it together.
 
         `refresh`: measured now, and acceptance is learnt from nothing again."""
         if refresh or (rule, greedy) not in self._costs:
-            self._costs[rule, greedy] = RunningCosts(self._given or self._found(rule, greedy, refresh, progress))
-            key = self._key_of(rule, greedy)
-            self._past[rule, greedy] = PastAcceptance() if refresh or key is None else find_past(key)
+            if self._given is not None:
+                measured = [self._given] * len(self._parts)
+            else:
+                measured = self._found(rule, greedy, refresh, progress)
+            self._costs[rule, greedy] = RunningCosts(*measured)
+            keys = self._past_keys(rule, greedy)
+            self._pasts[rule, greedy] = [PastAcceptance() if refresh or key is None else find_past(key) for key in keys]
         return self._costs[rule, greedy]
 
     def schedule(self, asked: Options, *, num_prompt: int, rule: Rule) -> AdaptiveSchedule:
         """A schedule for one sequence."""
         name, greedy = asked.resolved_rule, asked.sampling.temperature == 0
         costs = self.costs(name, greedy=greedy)
+        names, pasts = [part.name for part in self._parts], self._pasts[name, greedy]
+        trees = None
+        if asked.tree == "auto":  # of one shape for all; only the last drafter's price is known
+            costs = costs.last
+            names, pasts, trees = [self._drafter.name], pasts[-1:], TreeChoice(costs, LONGEST_GAMMA)
         return AdaptiveSchedule(
             costs,
-            drafter=self._drafter.name,
+            names=names,
             num_prompt=num_prompt,
             counts=not rule.lossless,
             walks=rule.walks,
-            trees=TreeChoice(costs, LONGEST_GAMMA) if asked.tree == "auto" else None,
-            past=self._past[name, greedy],
+            trees=trees,
+            pasts=pasts,
         )
 
     def keep(self, asked: Options) -> None:
         """Keep for later runs what was learnt of how far drafts are kept."""
         rule, greedy = asked.resolved_rule, asked.sampling.temperature == 0
-        key = self._key_of(rule, greedy)
-        if key is not None and (rule, greedy) in self._past:
-            keep_past(key, self._past[rule, greedy])
+        for key, past in zip(self._past_keys(rule, greedy), self._pasts.get((rule, greedy), []), strict=False):
+            if key is not None:
+                keep_past(key, past)
 
-    def _key_of(self, rule: str, greedy: bool) -> dict[str, Any] | None:
-        return None if self._key is None else {**self._key, "drafter": self._drafter.name, "rule": rule, "greedy": greedy}
+    def _key_of(self, drafter: str, rule: str, greedy: bool) -> dict[str, Any] | None:
+        return None if self._key is None else {**self._key, "drafter": drafter, "rule": rule, "greedy": greedy}
 
-    def _found(self, rule: str, greedy: bool, refresh: bool, progress: Progress | None) -> RoundCosts:
-        key = self._key_of(rule, greedy)
+    def _past_keys(self, rule: str, greedy: bool) -> list[dict[str, Any] | None]:
+        key = self._key_of(self._drafter.name, rule, greedy)
+        if key is None or len(self._parts) == 1:
+            return [key] * len(self._parts)
+        return [{**key, "part": place} for place in range(len(self._parts))]
+
+    def _found(self, rule: str, greedy: bool, refresh: bool, progress: Progress | None) -> list[RoundCosts]:
+        """What rounds cost with each drafter, as if all had been measured together with the last."""
+        last, *others = [self._measured(part, rule, greedy, refresh, progress) for part in reversed(self._parts)]
+        return [*(other.beside(last).costs for other in reversed(others)), last.costs]
+
+    def _measured(self, drafter: Drafter, rule: str, greedy: bool, refresh: bool, progress: Progress | None) -> MeasuredRounds:
+        key = self._key_of(drafter.name, rule, greedy)
         kept = None if key is None or refresh else find_costs(key)
         if kept is not None:
-            return kept.costs
+            return kept
         measured = measure_rounds(
             self._model,
-            self._drafter,
+            drafter,
             repeats=_REPEATS,
             patience=_PATIENCE,
             rule=rule,
@@ -93,4 +115,4 @@ class Pacer:
         )
         if key is not None:
             keep_costs(key, measured)
-        return measured.costs
+        return measured

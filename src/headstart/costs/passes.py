@@ -42,12 +42,16 @@ def measure_passes(
     context: int = 256,
     batch: int = 1,
     repeats: int = 9,
+    in_a_row: int = 1,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
     patience: float = math.inf,  # seconds after which no further repeat begins; one is always made
     progress: Callable[[str, float | None], None] | None = None,
 ) -> PassCosts:
     """Time passes of `ks` tokens for each of `batch` sequences, all logits read back. 1 is always among them.
+
+    `in_a_row`: passes of one length run one after the other; with more than one the first is not counted, as what others left in
+    the caches slows it.
 
     Raises OptionError for lengths under 1 or past the model's context, and for a `batch` under 1."""
     lengths = sorted({1, *ks})
@@ -68,10 +72,11 @@ def measure_passes(
     begun = clock()
     for repeat in range(-1, repeats):  # the first round warms up and is not counted
         for k in lengths:
-            tokens = rng.integers(0, model.vocab_size, (batch, k)).tolist()
-            elapsed = _timed_pass(model, caches, tokens, clock)
-            if repeat >= 0:
-                times[k].append(elapsed)
+            for turn in range(in_a_row):
+                tokens = rng.integers(0, model.vocab_size, (batch, k)).tolist()
+                elapsed = _timed_pass(model, caches, tokens, clock)
+                if repeat >= 0 and turn >= min(1, in_a_row - 1):
+                    times[k].append(elapsed)
         if progress:
             progress("timing passes", (repeat + 1) / repeats)
         if repeat >= 0 and clock() - begun > patience:

@@ -3,8 +3,9 @@
 Rounds are run by the loop itself, on a text that repeats: the target's logits are bent so that it goes on repeating, which
 gives a look-up drafter something to find every time, and costs a draft model what any text costs it. Of combined drafters the
 last is timed, which drafts where those before it have nothing: a look-up in front would hide its price. Lengths take turns, so
-that a machine that slows down slows all of them; medians are kept, with the interquartile range. The target's own pass is timed
-apart, unbent.
+that a machine that slows down slows all of them, each a few rounds in a row, as a generation runs them: what rounds of other
+lengths left in the caches slows the first, which is not counted. Medians are kept, with the interquartile range. The target's own
+pass is timed within these rounds, without the bending, and apart for numbers of tokens that no round scored.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from headstart.verify import rule_named
 __all__ = ["MeasuredRounds", "measure_rounds"]
 
 _PERIOD = 24  # tokens after which the text repeats
+_IN_A_ROW = 3  # rounds of one length, of which the first is not counted
 _LARGER_PASSES = (16, 32)  # further points of the target's curve, for batches larger than the one measured
 
 
@@ -105,14 +107,25 @@ def measure_rounds(
         drafter = drafter.last
     own = sampling or Sampling()
     width = min(vocab_size or model.vocab_size, model.vocab_size)
-    bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed)
+    bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed, clock=clock)
     parts = bench.run([0, *lengths], repeats, clock, patience, progress)
-    # The bent text is over; the target's own passes are timed as they are.
     points = [1, *(1 + n for n in lengths), *(k for k in _LARGER_PASSES if batch == 1 and context + k <= model.context_limit)]
     passes = measure_passes(
-        model, points, context=context, batch=batch, repeats=repeats, seed=seed, clock=clock, patience=patience, progress=progress
+        model,
+        points,
+        context=context,
+        batch=batch,
+        repeats=repeats,
+        in_a_row=_IN_A_ROW,
+        seed=seed,
+        clock=clock,
+        patience=patience,
+        progress=progress,
     )
-    score = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.milliseconds.items()}
+    within = {1 + n: float(np.median(seen)) for n, seen in parts["score"].items() if seen}
+    alone = {k: milliseconds / 1e3 for k, milliseconds in passes.milliseconds.items()}
+    slower = float(np.median([seconds / alone[k] for k, seconds in within.items()]))
+    score = {batch * k: within.get(k, slower * seconds) for k, seconds in alone.items()}
     draft = {0: 0.0} | {n: float(np.median(seen)) for n, seen in parts["draft"].items() if n and seen}
     overhead = {n: float(np.median(seen)) for n, seen in parts["overhead"].items() if seen}
     costs = RoundCosts(
@@ -124,7 +137,7 @@ def measure_rounds(
     )
     spread = {name: {n: _spread(seen) for n, seen in by.items() if seen} for name, by in parts.items()}
     spread["score"] = {batch * k: milliseconds / 1e3 for k, milliseconds in passes.spread.items()}
-    plain_pass = float(np.median(parts["score"][0]))
+    plain_pass = within[1]
     return MeasuredRounds(costs=costs, plain_pass=plain_pass, context=context, repeats=repeats, spread=spread)
 
 
@@ -142,6 +155,7 @@ class _Bench:
         sampling: Sampling,
         width: int,
         seed: int,
+        clock: Callable[[], float],
     ) -> None:
         # What is timed here must not be remembered, and be drafted from, later.
         self._drafter = drafter.afresh() if isinstance(drafter, Remembering) else drafter
@@ -149,7 +163,8 @@ class _Bench:
         self._rule, self._sampling, self._width, self._seed = rule_named(rule, lossy=True), sampling, width, seed
         self._phrase = np.random.default_rng(seed).integers(0, width, _PERIOD).tolist()
         self._limit = model.context_limit
-        self._decoder = Decoder(_Bent(model, self._phrase), self._drafter)
+        self._bent = _Bent(model, self._phrase, clock)
+        self._decoder = Decoder(self._bent, self._drafter)
         self._requests: list[Request] = []
 
     def run(
@@ -160,15 +175,17 @@ class _Bench:
         patience: float,
         progress: Callable[[str, float | None], None] | None,
     ) -> dict[str, dict[int, list[float]]]:
-        """part → length → seconds of each counted round. A round whose drafts came out shorter than asked is not counted."""
+        """part → length → seconds of each counted round; `score` is the target's pass. A round whose drafts came out shorter than
+        asked is not counted."""
         seen: dict[str, dict[int, list[float]]] = {part: {n: [] for n in lengths} for part in ("draft", "score", "overhead")}
         begun = clock()
         for repeat in range(-1, repeats):  # the first round of each length warms up
             for n in lengths:
-                spent, drafted = self._round(n)
-                if repeat >= 0 and drafted == n:
-                    for part, seconds in spent.items():
-                        seen[part][n].append(seconds)
+                for turn in range(_IN_A_ROW):
+                    spent, drafted = self._round(n)
+                    if repeat >= 0 and turn > 0 and drafted == n:
+                        for part, seconds in spent.items():
+                            seen[part][n].append(seconds)
             if progress:
                 progress("timing rounds", (repeat + 1) / repeats)
             if repeat >= 0 and clock() - begun > patience:
@@ -196,7 +213,7 @@ class _Bench:
         self._decoder.round(self._requests)
         spent = {part: first.clock.parts[part] - before[part] for part in before}
         drafted = min(request.rounds[-1].num_drafted for request in self._requests)
-        return {"draft": spent["draft"], "score": spent["score"], "overhead": spent["verify"] + spent["other"]}, drafted
+        return {"draft": spent["draft"], "score": self._bent.seconds, "overhead": spent["verify"] + spent["other"]}, drafted
 
     def _begin(self) -> None:
         for request in self._requests:
@@ -227,8 +244,9 @@ class _Bench:
 class _Bent:
     """A model whose own choice is always the next token of a phrase that repeats."""
 
-    def __init__(self, model: Model, phrase: Sequence[int]) -> None:
-        self._model, self._phrase = model, phrase
+    def __init__(self, model: Model, phrase: Sequence[int], clock: Callable[[], float]) -> None:
+        self._model, self._phrase, self._clock = model, phrase, clock
+        self.seconds = 0.0  # of the last pass, without the bending
         self.vocab_size, self.context_limit = model.vocab_size, model.context_limit
 
     def open(self) -> Cache:
@@ -236,10 +254,10 @@ class _Bent:
 
     def score(self, asks: Sequence[Ask]) -> list[Scores]:
         starts = [ask.cache.length for ask in asks]
-        return [
-            self._bent(scores, start + len(ask.tokens))
-            for scores, start, ask in zip(self._model.score(asks), starts, asks, strict=True)
-        ]
+        begun = self._clock()
+        answers = self._model.score(asks)
+        self.seconds = self._clock() - begun
+        return [self._bent(scores, start + len(ask.tokens)) for scores, start, ask in zip(answers, starts, asks, strict=True)]
 
     def _bent(self, scores: Scores, end: int) -> Scores:
         if not len(scores.logits):

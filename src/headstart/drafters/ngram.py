@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final
 
 from headstart.errors import OptionError
 from headstart.interfaces import Context, Draws
@@ -35,6 +35,7 @@ class NGramDrafter:
     """Looks up suffixes of at least `min_match` tokens; compares at most `max_match` tokens back to rank the places found."""
 
     name = "ngram"
+    looks_up: Literal[True] = True
 
     def __init__(self, vocab_size: int, *, min_match: int = 2, max_match: int = 32) -> None:
         if min_match < 1:

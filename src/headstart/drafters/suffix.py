@@ -14,7 +14,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 from headstart.drafters.automaton import Automaton, Place, Writer
 from headstart.errors import OptionError
@@ -82,6 +82,7 @@ class SuffixDrafter:
     """Looks at the last `max_match` tokens. `memory`: tokens of earlier outputs kept, 0 for none."""
 
     name = "suffix"
+    looks_up: Literal[True] = True
 
     def __init__(
         self,

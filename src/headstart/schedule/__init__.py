@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headstart.schedule.adaptive import AdaptiveSchedule, ScheduleReport
+from headstart.schedule.clock import RunningCosts
 from headstart.schedule.curve import Curve, RoundCosts, break_even
-from headstart.schedule.running import PastAcceptance, RunningAcceptance, RunningCosts
+from headstart.schedule.running import PastAcceptance, RunningAcceptance
 from headstart.schedule.trees import TreeChoice, judged_children
 
 __all__ = [

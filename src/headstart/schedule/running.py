@@ -1,18 +1,14 @@
-"""What a generation learns while it runs: how far drafts are kept, and what rounds really cost.
+"""What a generation learns while it runs of how far drafts are kept.
 
-All of it only ever sees rounds that are over. `RunningAcceptance` belongs to one sequence; `RunningCosts` and `PastAcceptance`
-to a target with a drafter.
+All of it only ever sees rounds that are over. `RunningAcceptance` belongs to one sequence, `PastAcceptance` to a target with a
+drafter.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from statistics import median
 
-from headstart.schedule.curve import RoundCosts
-
-__all__ = ["PastAcceptance", "RunningAcceptance", "RunningCosts"]
+__all__ = ["PastAcceptance", "RunningAcceptance"]
 
 _FIRST_GUESS, _FIRST_WEIGHT = 0.6, 10.0
 _PAST_WEIGHT = 0.1  # of a position judged in an earlier text: texts differ
@@ -176,81 +172,3 @@ class RunningAcceptance:
         pooled = (weight * guess + sum(self._kept[rank])) / (weight + sum(self._tried[rank]))
         pull = self._pull
         return [(pull * pooled + kept) / (pull + tried) for tried, kept in zip(self._tried[rank], self._kept[rank], strict=True)]
-
-
-_KEPT_TIMINGS = 15  # of each kind of round; enough for a median, few enough to follow a growing context
-_ENOUGH_TIMINGS = 3
-_TRUST = 0.25  # of a plain round: what the measured curve's extra cost of a draft counts against the timed one
-_MOST_FACTOR = 1.5  # lengths that were not timed yet are believed to be dearer by this much at most: else they never would be
-_PLAIN_EVERY = 64  # rounds between two plain ones where every round drafts: without them a slow machine looks like a dear draft
-
-
-class RunningCosts:
-    """Seconds of a round by draft length and batch: the measured curve, corrected by what rounds of that kind took."""
-
-    def __init__(self, measured: RoundCosts, *, learns: bool = True) -> None:
-        """`learns` False: the measured curve stands, whatever the clock says."""
-        self.measured, self.learns = measured, learns
-        self._predicted: dict[int, list[float]] = {}  # batch → seconds by draft length, as measured
-        self._corrected: dict[int, list[float]] = {}  # the same with what was timed, until the next round is timed
-        self._timings: dict[int, dict[int, deque[float]]] = {}  # batch → drafted → seconds
-        self._usual: dict[int, dict[int, float]] = {}  # batch → drafted → their median, where there are enough
-        self._since_plain: dict[int, int] = {}  # batch → rounds since the last plain one
-        self._tree_ratios: deque[float] = deque(maxlen=_KEPT_TIMINGS)  # seconds of rounds with trees over what was expected
-
-    def rounds(self, longest: int, batch: int) -> list[float]:
-        """[longest + 1, or more]: seconds of a round in which each of `batch` sequences drafts n = 0 … longest tokens."""
-        known = self._corrected.get(batch, [])
-        if len(known) <= longest:
-            known = self._corrected[batch] = self._rounds(longest, batch)
-        return known
-
-    def _rounds(self, longest: int, batch: int) -> list[float]:
-        predicted = self._predicted.get(batch, [])
-        if len(predicted) <= longest:
-            predicted = [self.measured.round(n, batch) for n in range(longest + 1)]
-            self._predicted[batch] = predicted
-        usual = self._usual.get(batch, {})
-        if 0 not in usual:  # nothing to compare with yet
-            return predicted
-        plain = usual[0]
-        # Lengths not timed yet cost more than plain by as much more as the others were found to; a small difference of two noisy
-        # medians is believed little, the plain rounds' own slowness until then.
-        timed = [n for n in usual if 0 < n < len(predicted)]
-        trust = _TRUST * predicted[0]
-        found = sum(usual[n] - plain for n in timed) + trust * plain / predicted[0]
-        factor = max(0.0, found / (sum(predicted[n] - predicted[0] for n in timed) + trust))
-        factor = min(factor, _MOST_FACTOR * plain / predicted[0])
-        return [usual.get(n, plain + factor * (seconds - predicted[0])) for n, seconds in enumerate(predicted)]
-
-    def wants_plain(self, batch: int) -> bool:
-        """Whether a plain round is due, to know what plain decoding costs now."""
-        known = 0 in self._usual.get(batch, {})
-        return self.learns and (not known or self._since_plain.get(batch, 0) >= _PLAIN_EVERY)
-
-    def saw(self, drafted: Sequence[int], seconds: float) -> None:
-        """A round took `seconds`; `drafted` has one number for each sequence in it. Only rounds that are all alike teach."""
-        batch, num_drafted = len(drafted), drafted[0]
-        self._since_plain[batch] = 0 if not any(drafted) else self._since_plain.get(batch, 0) + 1
-        if not self.learns or len(set(drafted)) != 1 or seconds <= 0:
-            return
-        # Every sequence of a batch tells of the same round.
-        seen = self._timings.setdefault(batch, {}).setdefault(num_drafted, deque(maxlen=_KEPT_TIMINGS * batch))
-        seen.append(seconds)
-        if len(seen) >= _ENOUGH_TIMINGS * batch:
-            self._usual.setdefault(batch, {})[num_drafted] = median(seen)
-            self._corrected.pop(batch, None)
-
-    def tree(self, nodes: int, depth: int, batch: int) -> float:
-        """Seconds of a round that drafts a tree: `depth` steps of drafting, all nodes scored."""
-        rounds, score = self.rounds(depth, batch), self.measured.score
-        more = score(batch * (1 + nodes)) - score(batch * (1 + depth))
-        dearer = median(self._tree_ratios) if len(self._tree_ratios) >= _ENOUGH_TIMINGS else 1.0
-        return (rounds[depth] + more * rounds[0] / self.measured.round(0, batch)) * dearer
-
-    def saw_tree(self, nodes: int, depth: int, seconds: float) -> None:
-        """A round of one sequence that drafted a tree took `seconds`."""
-        self._since_plain[1] = self._since_plain.get(1, 0) + 1
-        if self.learns and seconds > 0:
-            dearer = median(self._tree_ratios) if len(self._tree_ratios) >= _ENOUGH_TIMINGS else 1.0
-            self._tree_ratios.append(seconds * dearer / self.tree(nodes, depth, 1))

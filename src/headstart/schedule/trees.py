@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import final
 
 from headstart.records import Round
-from headstart.schedule.running import RunningAcceptance, RunningCosts
+from headstart.schedule.clock import RunningCosts
+from headstart.schedule.running import RunningAcceptance
 from headstart.shapes import BestTree, Shape, best_tree
 
 __all__ = ["TreeChoice", "judged_children"]
