@@ -121,7 +121,7 @@ class AdaptiveSchedule:
             return
         self._rounds_plain += 1
         self._costs.saw(drafted, seconds)
-        self._account.looked(sum(part.looking_cost() for part in self._parts if part.asked))
+        self._account.looked(sum(part.looking_cost for part in self._parts if part.asked))
         for part in self._parts:
             part.was_plain()
 

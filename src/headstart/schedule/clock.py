@@ -8,6 +8,7 @@ timed in a slow minute is not held against drafts timed in a fast one. It only e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -143,7 +144,7 @@ class _Clock:
         covariance, state = self._covariance, self._state
         place = 0 if num_drafted == 0 else part * LONGEST_GAMMA + num_drafted
         beside = self._predicted[part][num_drafted] / self._predicted[part][0] * self._plain
-        surprise = float(np.log(seconds / beside) - state[0] - (state[place] if place else 0.0))
+        surprise = math.log(seconds / beside) - float(state[0]) - (float(state[place]) if place else 0.0)
         if not self._begun:  # costs may be from another day: the machine is as slow as it is
             self._begun = True
             state[0] += surprise
@@ -156,7 +157,7 @@ class _Clock:
         variance = float(shared[0] + (shared[place] if place else 0.0)) + told * _NOISE**2
         most = _OUTLIER * variance**0.5
         state += shared * (max(-most, min(most, surprise)) / variance)
-        covariance -= np.outer(shared, shared / variance)
+        covariance -= shared[:, None] * (shared / variance)
         self._odd = self._odd + 1 if abs(surprise) > most else 0
         if self._odd > 0:  # a slow moment, most likely
             covariance[0, 0] += _JUMP**2 / told
@@ -173,7 +174,7 @@ class _Clock:
         if longest > LONGEST_GAMMA:
             predicted = self._curve(part, longest)
             errors = np.append(errors, np.full(longest - LONGEST_GAMMA, errors[-1]))
-        slowness = float(np.exp(self._state[0])) * self._plain / predicted[0]
+        slowness = math.exp(self._state[0]) * self._plain / predicted[0]
         seconds = predicted * slowness
         seconds[1:] *= np.exp(errors)
         found: list[float] = seconds.tolist()

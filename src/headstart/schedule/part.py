@@ -7,11 +7,12 @@ decoding, 1/cost(0), does better. It does not know other drafters; what drafting
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 
 from headstart.records import Round
 from headstart.schedule.clock import RunningCosts
-from headstart.schedule.curve import RoundCosts, break_even
+from headstart.schedule.curve import break_even
 from headstart.schedule.running import PastAcceptance, RunningAcceptance
 from headstart.schedule.trees import TreeChoice, judged_children
 from headstart.shapes import Shape
@@ -89,6 +90,11 @@ class Part:
         self._costs, self._index, self._account, self._past = costs, index, account, past
         self.name, self._num_prompt, self._longest = name, num_prompt, longest
         self._counts, self._walks, self._tree_choice, self._shortest_pause = counts, walks, trees, shortest_pause
+        measured = costs.parts[index]
+        self.looking_cost = measured.draft(1) / measured.plain  # plain rounds that asking takes where there is nothing to offer
+        self._hoped = list(accumulate(_HOPED**n for n in range(longest + 1)))  # tokens of a round, by length
+        self._open_per_token = measured.open_per_token
+        self._reading = measured.open_per_token / measured.plain  # plain rounds that reading a token takes which it has missed
         self.accepted = RunningAcceptance(
             longest, guess=past.guess, weight=past.weight, ranks=1 if trees is None else trees.most_ranks
         )
@@ -99,11 +105,6 @@ class Part:
         self._off = False  # drafting did not pay when last looked at
         self._pause = 0  # rounds left before it is tried again
         self._missed = 0  # tokens emitted since it last drafted, which it has not read
-
-    @property
-    def measured(self) -> RoundCosts:
-        """Its rounds as they were measured."""
-        return self._costs.parts[self._index]
 
     def seconds(self, batch: int) -> list[float]:
         """Seconds of a round by the length of its draft."""
@@ -116,15 +117,11 @@ class Part:
         self.asked = length > 0
         return length
 
-    def looking_cost(self) -> float:
-        """Plain rounds that asking it takes where it has nothing to offer."""
-        return self.measured.draft(1) / self.measured.plain
-
     def was_plain(self) -> None:
         """Nothing was drafted."""
         self._pass_by(1)
         if self.asked and self._off:  # it had nothing to offer, and looking has its price too
-            self._pause = max(self._shortest_pause, ceil(self.looking_cost() / self._account.tries_cost))
+            self._pause = max(self._shortest_pause, ceil(self.looking_cost / self._account.tries_cost))
 
     def was_another(self, done: Round) -> None:
         """Another drafter drafted."""
@@ -133,7 +130,7 @@ class Part:
     def drafted(self, done: Round, drafted: list[int], seconds: float) -> float:
         """Its draft was judged. Returns what the round cost beyond the tokens it gave, in plain rounds."""
         batch, costs = len(drafted), self.seconds(len(drafted))
-        catching_up = self._missed * self._catching_up()
+        catching_up = self._missed * self._reading
         expected = self._expected(len(done.draft), costs, batch)
         if catching_up < 0.02:  # else it took longer than it usually does
             self._learn_costs(drafted, seconds)
@@ -195,11 +192,7 @@ class Part:
 
     def _affords(self, cost: float) -> bool:
         """Whether a round that costs `cost` plain ones, and of which nothing is kept, is in the account."""
-        return cost - 1.0 + self._missed * self._catching_up() <= self._account.left
-
-    def _catching_up(self) -> float:
-        """Plain rounds that the drafter takes to read a token it has missed."""
-        return self.measured.open_per_token / self.measured.plain
+        return cost - 1.0 + self._missed * self._reading <= self._account.left
 
     def _may_pay(self, seconds: list[float], room: int) -> bool:
         """Whether drafting can be worth it at all: never where it gains next to nothing with every token kept, and not where the
@@ -209,8 +202,8 @@ class Part:
         if self.rounds_drafted:
             return True
         most = min(room, self._longest)
-        gain = max(sum(_HOPED**j for j in range(n + 1)) * seconds[0] / seconds[n] for n in range(1, most + 1))
-        return room * seconds[0] * (1.0 - 1.0 / gain) > self.measured.open_per_token * self._num_prompt
+        gain = max(self._hoped[n] * seconds[0] / seconds[n] for n in range(1, most + 1))
+        return room * seconds[0] * (1.0 - 1.0 / gain) > self._open_per_token * self._num_prompt
 
     def _best(self, seconds: list[float], most: int) -> int:
         """The length from 1 to `most` with the most expected tokens a second; ties go to the shorter."""
@@ -227,7 +220,7 @@ class Part:
 
     def _rest(self, seconds: list[float]) -> None:
         """Pause until trying again costs little of the time gone by; sooner where what the drafter misses would make it dear."""
-        lost, reading = seconds[1] / seconds[0] - 1.0, self._catching_up()
+        lost, reading = seconds[1] / seconds[0] - 1.0, self._reading
         pause = ceil(lost / self._account.tries_cost)
         if reading > 0:
             pause = min(pause, int((self._account.left - lost) / (2 * reading)))
@@ -236,8 +229,8 @@ class Part:
     def _wait_for(self, seconds: list[float]) -> None:
         """Pause until the account holds a try; for good where what the drafter misses meanwhile costs more than comes in."""
         self._off = True
-        comes_in = self._account.tries_cost - self._catching_up()
-        lacking = seconds[1] / seconds[0] - 1.0 + self._missed * self._catching_up() - self._account.left
+        comes_in = self._account.tries_cost - self._reading
+        lacking = seconds[1] / seconds[0] - 1.0 + self._missed * self._reading - self._account.left
         self._pause = max(self._shortest_pause, ceil(lacking / comes_in)) if comes_in > 0 else _NEVER
 
     def _expected(self, num_drafted: int, costs: list[float], batch: int) -> float:
