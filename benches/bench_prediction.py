@@ -32,6 +32,7 @@ from headstart.records import Sampling
 
 Key = tuple[str, int, str | None]
 RULES = {0.0: "block", 1.0: "coupled"}  # under coupled every way says the same
+TURN = 48  # tokens a turn: shorter ones are slower than a generation alone, as caches are cold when they begin
 
 
 def main() -> None:
@@ -123,7 +124,7 @@ def _plan(loaded: list[Loaded], texts: list[Text], temperature: float, gammas: l
 
     def measure(llm: LLM, rule: str) -> Any:
         how = {"context": asked.context, "rule": rule, "sampling": Sampling(temperature=temperature)}
-        return measure_rounds(llm.model, llm.drafter, gammas, vocab_size=llm.vocab_size, **how)
+        return measure_rounds(llm.model, llm.drafter, gammas, vocab_size=llm.vocab_size, stopper=llm.stopper, **how)
 
     guessers = [Guesser(llm=each.llm, model=each.model, looks_up=each.looks_up) for each in loaded[1:]]
     return make_plan(loaded[0].llm, guessers, texts, measure, rules=[RULES[min(1.0, temperature)]], gammas=gammas)
@@ -141,7 +142,7 @@ def _run(
     half = range((len(plans) + 1) % 2, len(prompts), 2)
     for done, place in enumerate(half, start=1):
         asked = {_key(each): (llms[each.drafter], _asked(each, temperature, max_tokens, place)) for each in plans[-1].candidates}
-        for key, out in side_by_side(asked, prompts[place].text, first=place + len(plans)).items():
+        for key, out in side_by_side(asked, prompts[place].text, first=place + len(plans), tokens=TURN).items():
             total = totals.setdefault(key, [0.0, 0.0])
             total[0] += len(out.token_ids)
             total[1] += out.stats.seconds.total - out.stats.seconds.prefill

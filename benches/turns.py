@@ -10,10 +10,14 @@ from headstart.generation import LLM, Output
 SLICE = 12  # tokens at a time: some 30 ms of a small model
 
 
-def side_by_side(ways: Mapping[Any, tuple[LLM, dict[str, Any]]], prompt: str, *, first: int = 0) -> dict[Any, Output]:
+def side_by_side(
+    ways: Mapping[Any, tuple[LLM, dict[str, Any]]], prompt: str, *, first: int = 0, tokens: int = SLICE
+) -> dict[Any, Output]:
     """What each way, a model and its options, answers. Waiting for others is not part of its seconds.
 
-    `first` is whose turn comes first; from slice to slice the order turns."""
+    `first` is whose turn comes first; from slice to slice, of `tokens` at least, the order turns. The first round of a slice
+    finds the caches full of what others left: small slices compare ways on a machine that changes its speed, large ones are as
+    fast as a generation alone."""
     streams = {label: llm.stream(prompt, **options) for label, (llm, options) in ways.items()}
     steps = {label: stream.steps() for label, stream in streams.items()}
     try:
@@ -23,7 +27,7 @@ def side_by_side(ways: Mapping[Any, tuple[LLM, dict[str, Any]]], prompt: str, *,
             for label in [*going[turn:], *going[:turn]]:
                 before = len(streams[label].request.output)
                 for _ in steps[label]:
-                    if len(streams[label].request.output) >= before + SLICE:
+                    if len(streams[label].request.output) >= before + tokens:
                         break
                 else:
                     going.remove(label)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from typing import Any, Literal, final
 
@@ -31,8 +32,7 @@ Message = Mapping[str, str]
 Prompt = str | Sequence[Message] | Sequence[int]
 Progress = Callable[[str, float | None], None]
 
-# Sequences decoded side by side when a list of prompts is given; the others wait their turn.
-MAX_BATCH = 8
+MAX_BATCH = 8  # sequences decoded side by side when a list of prompts is given; the others wait their turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,8 @@ class LLM:
         self._holes = [i for i, t in enumerate(tokenizer.tokens()) if t is None] if tokenizer else []
         self._lock = lock or threading.Lock()
         self._decoder = Decoder(model, self.drafter)
-        self._pacer = Pacer(model, self.drafter, vocab_size=self.vocab_size, key=costs_key, given=costs)
+        self.stopper = partial(TextStopper, tokenizer, (), frozenset())  # looks at tokens as in any generation, and ends none
+        self._pacer = Pacer(model, self.drafter, vocab_size=self.vocab_size, key=costs_key, given=costs, stopper=self.stopper)
 
     def with_drafter(self, drafter: Drafter, *, costs_key: Mapping[str, Any] | None = None) -> LLM:
         """The same model in memory with another drafter (`NoDrafter()`: plain decoding); the two may be used side by side.
@@ -348,8 +349,7 @@ class Stream:
                 joining = []
                 yield self._pieces(self.request.rounds[-1])
             self.raise_error()
-            rest = self._text.finish()
-            if rest:
+            if rest := self._text.finish():
                 yield [Piece(text=rest, token=None, kind="plain")]
         finally:
             self._end()

@@ -40,6 +40,7 @@ __all__ = [
     "Rule",
     "Schedule",
     "Scores",
+    "ShortDrafter",
     "TreeDrafter",
     "VocabularyRows",
 ]
@@ -174,6 +175,13 @@ class LookupDrafter(Drafter, Protocol):
     """A drafter that finds its drafts in text: it draws nothing, and longer drafts cost it nothing more."""
 
     looks_up: Literal[True]
+
+
+@runtime_checkable
+class ShortDrafter(Drafter, Protocol):
+    """A drafter that never drafts more than so many tokens in a row, whatever it is asked for."""
+
+    longest: int
 
 
 @runtime_checkable

@@ -148,3 +148,21 @@ def test_every_drafter_has_costs_of_its_own() -> None:
     assert 1.0 < first < second
     assert running.rounds(8, 1, 0)[0] == pytest.approx(1.0, rel=0.05)
     assert running.measured is running.parts[1]
+
+
+def test_a_batch_is_plain_as_seldom_as_one_sequence() -> None:
+    """Every sequence of a batch reports each round: they are counted as one."""
+    due = []
+    for batch in (1, 8):
+        running = RunningCosts(costs(0.1, 0.02))
+        rounds = [running.measured.round(n, batch) for n in (0, 2)]
+        for turn in range(200):
+            drafted = 0 if running.wants_plain(batch) else 2
+            if drafted == 0:
+                due.append((batch, turn))
+            for _ in range(batch):
+                running.saw([drafted] * batch, rounds[drafted > 0])
+    one, many = ([turn for size, turn in due if size == batch] for batch in (1, 8))
+    assert one[:3] == many[:3] == [0, 1, 2]
+    assert len(one) == pytest.approx(len(many), abs=3)
+    assert len(one) < 12

@@ -159,6 +159,7 @@ def _made(
             rule=rule,
             sampling=Sampling(temperature=temperature),
             vocab_size=llm.vocab_size,
+            stopper=llm.stopper,
             seed=values["seed"],
             progress=progress,
         )

@@ -12,7 +12,8 @@ from typing import Any, final
 
 from headstart.costs.rounds import MeasuredRounds, measure_rounds
 from headstart.costs.store import find_costs, find_past, keep_costs, keep_past
-from headstart.interfaces import Drafter, Model, PartedDrafter, Rule
+from headstart.decode import Stopper
+from headstart.interfaces import Drafter, Model, PartedDrafter, Rule, ShortDrafter
 from headstart.records import LONGEST_GAMMA, Options, Sampling
 from headstart.schedule import AdaptiveSchedule, PastAcceptance, RoundCosts, RunningCosts, TreeChoice
 
@@ -36,9 +37,10 @@ class Pacer:
         vocab_size: int,
         key: Mapping[str, Any] | None = None,  # what costs are kept under; None: they are not kept
         given: RoundCosts | None = None,
+        stopper: Callable[[], Stopper] | None = None,  # as for `measure_rounds`
     ) -> None:
         self._model, self._drafter, self._vocab_size = model, drafter, vocab_size
-        self._key, self._given = key, given
+        self._key, self._given, self._stopper = key, given, stopper
         # Of several drafters in a row each has its own costs, and is kept as far as it is kept there.
         self._parts = drafter.parts if isinstance(drafter, PartedDrafter) else (drafter,)
         self._costs: dict[tuple[str, bool], RunningCosts] = {}  # (rule, greedy) → what rounds cost
@@ -62,14 +64,17 @@ class Pacer:
         """A schedule for one sequence."""
         name, greedy = asked.resolved_rule, asked.sampling.temperature == 0
         costs = self.costs(name, greedy=greedy)
-        names, pasts = [part.name for part in self._parts], self._pasts[name, greedy]
+        parts, pasts = self._parts, self._pasts[name, greedy]
+        names = [part.name for part in parts]
         trees = None
         if asked.tree == "auto":  # of one shape for all; only the last drafter's price is known
             costs = costs.last
-            names, pasts, trees = [self._drafter.name], pasts[-1:], TreeChoice(costs, LONGEST_GAMMA)
+            parts, names, pasts = parts[-1:], [self._drafter.name], pasts[-1:]
+            trees = TreeChoice(costs, LONGEST_GAMMA)
         return AdaptiveSchedule(
             costs,
             names=names,
+            longest=[min(LONGEST_GAMMA, part.longest) if isinstance(part, ShortDrafter) else LONGEST_GAMMA for part in parts],
             num_prompt=num_prompt,
             counts=not rule.lossless,
             walks=rule.walks,
@@ -111,6 +116,7 @@ class Pacer:
             rule=rule,
             sampling=Sampling(temperature=0.0 if greedy else 1.0),
             vocab_size=self._vocab_size,
+            stopper=self._stopper,
             progress=progress,
         )
         if key is not None:

@@ -1,11 +1,12 @@
 """What a whole round costs by the length of its draft: the target's pass, drafting, and everything else, each on its own.
 
 Rounds are run by the loop itself, on a text that repeats: the target's logits are bent so that it goes on repeating, which
-gives a look-up drafter something to find every time, and costs a draft model what any text costs it. Of combined drafters the
-last is timed, which drafts where those before it have nothing: a look-up in front would hide its price. Lengths take turns, so
-that a machine that slows down slows all of them, each a few rounds in a row, as a generation runs them: what rounds of other
-lengths left in the caches slows the first, which is not counted. Medians are kept, with the interquartile range. The target's own
-pass is timed within these rounds, without the bending, and apart for numbers of tokens that no round scored.
+gives a look-up drafter something to find every time. A model or a head drafts something else; half of it is kept, so that it
+reads what was kept as it does in any text. Of combined drafters the last is timed, which drafts where those before it have
+nothing: a look-up in front would hide its price. Lengths take turns, so that a machine that slows down slows all of them, each a
+few rounds in a row, as a generation runs them: what rounds of other lengths left in the caches slows the first, which is not
+counted. Medians are kept, with the interquartile range. The target's own pass is timed within these rounds, without the bending,
+and apart for numbers of tokens that no round scored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from headstart.costs.passes import measure_passes
-from headstart.decode import Decoder, Request
+from headstart.decode import Decoder, EndTokens, Request, Stopper
 from headstart.drafters import CombinedDrafter
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
@@ -89,6 +90,7 @@ def measure_rounds(
     rule: str = "block",
     sampling: Sampling | None = None,
     vocab_size: int | None = None,  # tokens the rows are over, where fewer than the model's
+    stopper: Callable[[], Stopper] | None = None,  # what looks at each emitted token in a generation, as that takes time too
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
     patience: float = math.inf,  # seconds after which no further repeat begins, for rounds and passes each; one is always made
@@ -107,7 +109,18 @@ def measure_rounds(
         drafter = drafter.last
     own = sampling or Sampling()
     width = min(vocab_size or model.vocab_size, model.vocab_size)
-    bench = _Bench(model, drafter, context=context, batch=batch, rule=rule, sampling=own, width=width, seed=seed, clock=clock)
+    bench = _Bench(
+        model,
+        drafter,
+        context=context,
+        batch=batch,
+        rule=rule,
+        sampling=own,
+        width=width,
+        stopper=stopper or EndTokens,
+        seed=seed,
+        clock=clock,
+    )
     parts = bench.run([0, *lengths], repeats, clock, patience, progress)
     points = [1, *(1 + n for n in lengths), *(k for k in _LARGER_PASSES if batch == 1 and context + k <= model.context_limit)]
     passes = measure_passes(
@@ -154,6 +167,7 @@ class _Bench:
         rule: str,
         sampling: Sampling,
         width: int,
+        stopper: Callable[[], Stopper],
         seed: int,
         clock: Callable[[], float],
     ) -> None:
@@ -162,7 +176,8 @@ class _Bench:
         self._context, self._batch = context, batch
         self._rule, self._sampling, self._width, self._seed = rule_named(rule, lossy=True), sampling, width, seed
         self._phrase = np.random.default_rng(seed).integers(0, width, _PERIOD).tolist()
-        self._limit = model.context_limit
+        self._limit, self._stopper = model.context_limit, stopper
+        self._num_rounds = 0
         self._bent = _Bent(model, self._phrase, clock)
         self._decoder = Decoder(self._bent, self._drafter)
         self._requests: list[Request] = []
@@ -183,7 +198,7 @@ class _Bench:
             for n in lengths:
                 for turn in range(_IN_A_ROW):
                     spent, drafted = self._round(n)
-                    if repeat >= 0 and turn > 0 and drafted == n:
+                    if repeat >= 0 and turn >= min(1, _IN_A_ROW - 1) and drafted == n:
                         for part, seconds in spent.items():
                             seen[part][n].append(seconds)
             if progress:
@@ -208,6 +223,8 @@ class _Bench:
             self._begin()
         for request in self._requests:
             request.gamma = num_drafted
+        self._num_rounds += 1
+        self._bent.keep = (num_drafted + self._num_rounds % 2) // 2
         first = self._requests[0]
         before = dict(first.clock.parts)
         self._decoder.round(self._requests)
@@ -228,6 +245,7 @@ class _Bench:
                     draws=(KeyedDraws if self._rule.keyed else StreamDraws)(self._seed + place),
                     processor=self._processor(len(tokens)),
                     max_tokens=self._limit,
+                    stopper=self._stopper(),
                 )
             )
         self._decoder.begin(self._requests)
@@ -242,11 +260,12 @@ class _Bench:
 
 
 class _Bent:
-    """A model whose own choice is always the next token of a phrase that repeats."""
+    """A model whose own choice is the first so many tokens of a draft, then the next token of a phrase that repeats."""
 
     def __init__(self, model: Model, phrase: Sequence[int], clock: Callable[[], float]) -> None:
         self._model, self._phrase, self._clock = model, phrase, clock
         self.seconds = 0.0  # of the last pass, without the bending
+        self.keep = 0  # tokens of a draft
         self.vocab_size, self.context_limit = model.vocab_size, model.context_limit
 
     def open(self) -> Cache:
@@ -257,14 +276,16 @@ class _Bent:
         begun = self._clock()
         answers = self._model.score(asks)
         self.seconds = self._clock() - begun
-        return [self._bent(scores, start + len(ask.tokens)) for scores, start, ask in zip(answers, starts, asks, strict=True)]
+        return [self._bent(scores, start, ask.tokens) for scores, start, ask in zip(answers, starts, asks, strict=True)]
 
-    def _bent(self, scores: Scores, end: int) -> Scores:
+    def _bent(self, scores: Scores, start: int, tokens: Sequence[int]) -> Scores:
         if not len(scores.logits):
             return scores
         logits = np.array(scores.logits)
-        for place, row in enumerate(logits):
-            row[self._phrase[(end - len(logits) + place + 1) % _PERIOD]] = float(row.max()) + 20.0
+        for place, row in enumerate(logits, start=len(tokens) - len(logits)):
+            kept = place < min(self.keep, len(tokens) - 1)
+            token = tokens[place + 1] if kept else self._phrase[(start + place + 1) % _PERIOD]
+            row[token] = float(row.max()) + 20.0
         return Scores(logits=logits, features=scores.features)
 
 

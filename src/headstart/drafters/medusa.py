@@ -57,6 +57,7 @@ class MedusaDrafter:
         self.name = name
         self.feature_layers = (num_layers,)
         self._forward = MedusaForward(head, target, quantize=quantize)
+        self.longest = self._forward.num_heads
         self._vocabulary = OwnVocabulary(head.token_ids, head.draft_vocab_size)
 
     def open(self, contexts: Sequence[Context]) -> list[_State]:

@@ -59,7 +59,7 @@ class AdaptiveSchedule:
         *,
         names: Sequence[str] = ("the drafter",),  # of the drafters that `costs` has parts for
         num_prompt: int = 0,  # tokens a drafter would have to read before its first draft
-        longest: int = LONGEST_GAMMA,
+        longest: int | Sequence[int] = LONGEST_GAMMA,  # of a draft; one number holds for all drafters
         counts: bool = False,  # learn from what was kept, not from overlaps: for rules that are lossy
         walks: bool = False,  # the rule walks: it keeps a token less often than the rows overlap, by a share that is learnt
         trees: TreeChoice | None = None,  # chooses among trees too; for one drafter
@@ -68,8 +68,9 @@ class AdaptiveSchedule:
         most_lost: float = 2.5,  # plain rounds: the account of a long text at its beginning
         shortest_pause: int = 4,  # plain rounds between two tries
     ) -> None:
-        if longest < 1:
-            raise OptionError(f"`longest` must be 1 or more, got {longest}")
+        most = [longest] * len(names) if isinstance(longest, int) else longest
+        if min(most) < 1:
+            raise OptionError(f"`longest` must be 1 or more, got {min(most)}")
         if len(names) != len(costs.parts) or (trees is not None and len(names) > 1):
             raise OptionError(f"`names` must name the {len(costs.parts)} drafters with costs, one with trees, got {len(names)}")
         known = [PastAcceptance() for _ in names] if pasts is None else pasts
@@ -83,13 +84,13 @@ class AdaptiveSchedule:
                 past,
                 name=name,
                 num_prompt=num_prompt,
-                longest=longest,
+                longest=own_longest,
                 counts=counts,
                 walks=walks,
                 trees=trees,
                 shortest_pause=shortest_pause,
             )
-            for index, (name, past) in enumerate(zip(names, known, strict=True))
+            for index, (name, past, own_longest) in enumerate(zip(names, known, most, strict=True))
         ]
         self._limits: tuple[int, ...] = (0,) * len(names)  # of the round under way
         self._rounds_plain = 0

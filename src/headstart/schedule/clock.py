@@ -48,8 +48,8 @@ class RunningCosts:
         self.parts, self.learns = measured, learns
         self._last: RunningCosts | None = None
         self._clocks: dict[int, _Clock] = {}  # by batch
-        self._since_plain: dict[int, int] = {}  # batch → rounds since the last plain one
-        self._num_plain: dict[int, int] = {}
+        self._since_plain: dict[int, float] = {}  # batch → rounds since the last plain one
+        self._num_plain: dict[int, float] = {}
         self._trees_dearer, self._num_trees = 1.0, 0  # rounds with trees beside what was expected
 
     @property
@@ -74,20 +74,20 @@ class RunningCosts:
     def wants_plain(self, batch: int, gain: float = 1.0) -> bool:
         """Whether a plain round is due, to know what plain decoding costs now; more seldom where drafts are believed to gain much
         (`gain` over plain decoding), as it costs more there and could change less."""
-        if not self.learns or self._num_plain.get(batch, 0) < _ENOUGH_PLAIN:
+        if not self.learns or self._num_plain.get(batch, 0.0) < _ENOUGH_PLAIN - 0.01:
             return self.learns
-        return self._since_plain.get(batch, 0) >= self._clock(batch).plain_every * max(1.0, (gain - 1.0) / _CLEAR)
+        return self._since_plain.get(batch, 0.0) >= self._clock(batch).plain_every * max(1.0, (gain - 1.0) / _CLEAR)
 
     def saw(self, drafted: Sequence[int], seconds: float, part: int = 0) -> None:
         """A round took `seconds`; `drafted` has one number for each sequence in it, drafter `part` drafted them. Only rounds that
         are all alike teach. Every sequence of a batch tells of the same round."""
         batch, num_drafted = len(drafted), drafted[0]
         plain = not any(drafted)
-        self._since_plain[batch] = 0 if plain else self._since_plain.get(batch, 0) + 1
+        self._since_plain[batch] = 0.0 if plain else self._since_plain.get(batch, 0.0) + 1.0 / batch
         if not self.learns or len(set(drafted)) != 1 or seconds <= 0 or num_drafted > LONGEST_GAMMA:
             return
         if plain:
-            self._num_plain[batch] = self._num_plain.get(batch, 0) + 1
+            self._num_plain[batch] = self._num_plain.get(batch, 0.0) + 1.0 / batch
         self._clock(batch).saw(part, num_drafted, seconds, told=batch)
 
     def tree(self, nodes: int, depth: int, batch: int) -> float:
@@ -98,7 +98,7 @@ class RunningCosts:
 
     def saw_tree(self, nodes: int, depth: int, seconds: float) -> None:
         """A round of one sequence that drafted a tree took `seconds`."""
-        self._since_plain[1] = self._since_plain.get(1, 0) + 1
+        self._since_plain[1] = self._since_plain.get(1, 0.0) + 1.0
         if self.learns and seconds > 0:
             self._num_trees += 1
             ratio = min(2.0, max(0.5, seconds / self.tree(nodes, depth, 1)))
