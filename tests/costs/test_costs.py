@@ -11,7 +11,7 @@ from headstart.costs import MeasuredRounds, Pacer, find_costs, find_past, keep_c
 from headstart.decode import Decoder
 from headstart.drafters import CombinedDrafter, ModelDrafter, NGramDrafter, NoDrafter, SuffixDrafter
 from headstart.errors import OptionError
-from headstart.records import Options, Sampling
+from headstart.records import Options, Round, Sampling
 from headstart.schedule import Curve, RoundCosts
 from headstart.verify import rule_named
 from tests.decode.loops import random_model, request
@@ -250,3 +250,41 @@ def test_each_drafter_in_a_row_has_costs_and_a_past_of_its_own(folder, monkeypat
     assert guesses == [pytest.approx(36 / 40), pytest.approx(6 / 40)]
     trees = again.schedule(Options(tree="auto"), num_prompt=3, rule=rule_named("token"))
     assert trees.report().why.startswith("ngram+model pays here")
+
+
+@pytest.mark.parametrize(("gamma", "kept"), [(1, {0, 1}), (3, {1, 2}), (4, {2})])
+def test_half_of_what_a_model_drafts_is_kept_while_it_is_timed(monkeypatch, gamma: int, kept: set[int]) -> None:
+    """It reads what was kept, as in any text; what a look-up finds in the text that repeats is kept whole."""
+    seen: dict[str, set[int]] = {"model": set(), "ngram": set()}
+    run = Decoder.round
+
+    def noting(self, requests) -> None:
+        run(self, requests)
+        if requests[0].rounds[-1].draft:
+            seen[self.drafter.name].add(requests[0].rounds[-1].num_accepted)
+
+    monkeypatch.setattr(Decoder, "round", noting)
+    for drafter in (ModelDrafter(random_model(2, VOCAB)), NGramDrafter(VOCAB)):
+        measure_rounds(random_model(1, VOCAB), drafter, (gamma,), context=60, repeats=4, sampling=Sampling(temperature=0.0))
+    assert seen == {"model": kept, "ngram": {gamma}}
+
+
+def test_a_drafter_that_is_short_is_asked_for_no_more(folder) -> None:
+    """Heads that can draft two tokens are not believed to draft eight."""
+
+    class Two(ModelDrafter):
+        longest = 2
+
+    for drafter, most in (
+        (Two(random_model(2, VOCAB)), 2),
+        (CombinedDrafter(NGramDrafter(VOCAB), Two(random_model(2, VOCAB))), 2),
+    ):
+        pacer = Pacer(random_model(1, VOCAB), drafter, vocab_size=VOCAB, given=GIVEN)
+        schedule = pacer.schedule(Options(), num_prompt=3, rule=rule_named("block"))
+        for _ in range(30):
+            schedule.length(1000, 1)
+            n = schedule.limits()[-1]
+            done = Round(draft=(0,) * n, num_accepted=n, emitted=(0,) * (n + 1), num_cut=0, part=len(schedule.limits()) - 1)
+            schedule.saw(done, drafted=[n], seconds=0.0 if n else 1.0)
+            assert n <= most
+        assert schedule.limits()[-1] == most

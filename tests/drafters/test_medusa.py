@@ -8,7 +8,7 @@ import pytest
 from headstart.checkpoints import read_head, write_head
 from headstart.drafters import MedusaDrafter
 from headstart.draws import StreamDraws
-from headstart.interfaces import Context
+from headstart.interfaces import Context, ShortDrafter
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
 from headstart.shapes import Shape
@@ -38,7 +38,8 @@ def test_rows_equal_an_independent_computation(form, cut, num_layers, tmp_path) 
     (state,) = drafter.open([context(tokens)])
     drafter.commit(state, tokens, features)
     (draft,) = drafter.propose([state], [context(tokens)], [7], [StreamDraws(0)])
-    assert len(draft) == 3  # as many as there are heads
+    assert len(draft) == drafter.longest == 3  # as many as there are heads
+    assert isinstance(drafter, ShortDrafter)
     ids = w["token_map"].long() if cut else torch.arange(VOCAB)
     for i, row in enumerate(draft.rows):
         x = torch.from_numpy(features[-1])
