@@ -140,7 +140,7 @@ def test_memory_reaches_the_drafter() -> None:
     """Of a combined drafter too."""
     assert parse("suffix", memory=np.int64(100)).memory == 100
     assert build(parse("suffix", memory=100), TARGET, {})._memory.automata
-    assert build(parse("suffix+model:a.gguf", memory=100), TARGET, OTHERS)._drafters[0]._memory.automata
+    assert build(parse("suffix+model:a.gguf", memory=100), TARGET, OTHERS).parts[0]._memory.automata
     assert not build(parse("suffix"), TARGET, {})._memory.automata
 
 
