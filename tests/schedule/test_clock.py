@@ -166,3 +166,11 @@ def test_a_batch_is_plain_as_seldom_as_one_sequence() -> None:
     assert one[:3] == many[:3] == [0, 1, 2]
     assert len(one) == pytest.approx(len(many), abs=3)
     assert len(one) < 12
+
+
+def test_drafts_are_never_believed_cheaper_than_plain_rounds() -> None:
+    """Plain rounds while something else had the machine, and none after: a draft is not four times as fast for it."""
+    running = RunningCosts(costs(0.1, 0.1))
+    for turn in range(40):
+        running.saw([0 if turn < 3 else 2], 5.0 if turn < 3 else 1.4)
+    assert min(relative(running)[1:]) >= 1.0

@@ -176,7 +176,8 @@ class _Clock:
             errors = np.append(errors, np.full(longest - LONGEST_GAMMA, errors[-1]))
         slowness = math.exp(self._state[0]) * self._plain / predicted[0]
         seconds = predicted * slowness
-        seconds[1:] *= np.exp(errors)
+        # Whatever the clock said, a round that drafts and scores more is no cheaper than a plain one.
+        seconds[1:] = np.maximum(seconds[1:] * np.exp(errors), min(seconds[0], float(seconds[1:].min())))
         found: list[float] = seconds.tolist()
         return found
 
