@@ -117,6 +117,19 @@ def test_the_law_is_plain_decodings_with_a_length_for_each_drafter(rule, kind) -
     assert distance(law, plain_law(model, request(**options))) <= TOLERANCE
 
 
+@pytest.mark.parametrize("kind", ["cheap", "free"])
+def test_the_law_is_plain_decodings_with_trees_and_chains_of_drafters_in_a_row(kind) -> None:
+    """Where trees are chosen too, the drafters in a row are one to the schedule, whichever of them drafts."""
+    model = random_model(1, order=2)
+    drafter = CombinedDrafter(NGramDrafter(3, min_match=5), ModelDrafter(random_model(51, order=2)), least=1)
+    options = {"prompt": (1, 0, 2, 1, 0), "max_tokens": 4}
+    law = law_of("token", kind, model, drafter, trees=True, **options)
+    assert distance(law, plain_law(model, request(**options))) <= TOLERANCE
+    one = request((1, 0, 2, 1, 0), rule="token", schedule=schedule(kind, trees=True), max_tokens=60, seed=1)
+    finished(Decoder(random_model(1), drafter, clock=lambda: 0.0), one)
+    assert any(done.draft and done.parents is None and done.part == 1 for done in one.rounds)
+
+
 def test_each_drafter_in_a_row_keeps_to_its_own_length() -> None:
     """The schedule's limits reach the drafters, rounds say whose a draft was, and one that is off is neither opened nor asked."""
     lookup, dear = Noting(NGramDrafter(3, min_match=5)), Noting(ModelDrafter(random_model(2)))

@@ -115,10 +115,11 @@ class AdaptiveSchedule:
     def saw(self, done: Round, *, drafted: Sequence[int], seconds: float) -> None:
         """A round of this sequence is over. `drafted`: what each sequence of the pass drafted; `seconds`: what it took."""
         if done.draft:
+            whose = self._parts[min(done.part, len(self._parts) - 1)]  # with trees, drafters in a row are one
             for part in self._parts:
-                if part is not self._parts[done.part]:
+                if part is not whose:
                     part.was_another(done)
-            self._account.drafted(self._parts[done.part].drafted(done, list(drafted), seconds))
+            self._account.drafted(whose.drafted(done, list(drafted), seconds))
             return
         self._rounds_plain += 1
         self._costs.saw(drafted, seconds)
