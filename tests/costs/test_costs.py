@@ -213,7 +213,7 @@ def test_of_combined_drafters_the_last_is_timed(monkeypatch) -> None:
 def test_rounds_that_are_timed_leave_nothing_in_a_memory() -> None:
     """A drafter that remembers earlier outputs has none after its rounds were timed, alone and combined; in the loop it has."""
     for drafter in (SuffixDrafter(VOCAB, memory=100), CombinedDrafter(NGramDrafter(VOCAB), SuffixDrafter(VOCAB, memory=100))):
-        one = drafter if isinstance(drafter, SuffixDrafter) else drafter.last
+        one = drafter if isinstance(drafter, SuffixDrafter) else drafter.parts[-1]
         measure_rounds(random_model(1, VOCAB), drafter, (1, 2), context=40, repeats=2)
         assert one._memory.automata[0].num_tokens == 0
         for _ in Decoder(random_model(1, VOCAB), drafter).run([request((1, 2), vocab=VOCAB, max_tokens=9)]):

@@ -21,10 +21,9 @@ import numpy as np
 
 from headstart.costs.passes import measure_passes
 from headstart.decode import Decoder, EndTokens, Request, Stopper
-from headstart.drafters import CombinedDrafter
 from headstart.draws import KeyedDraws, StreamDraws
 from headstart.errors import OptionError
-from headstart.interfaces import Ask, Cache, Context, Drafter, Model, Remembering, Scores
+from headstart.interfaces import Ask, Cache, Context, Drafter, Model, PartedDrafter, Remembering, Scores
 from headstart.probs import SamplingProcessor
 from headstart.records import Sampling
 from headstart.schedule import Curve, RoundCosts
@@ -105,8 +104,8 @@ def measure_rounds(
     context = min(context, model.context_limit - 2 * lengths[-1] - 3)
     if context < 2:
         raise OptionError(f"`gammas` up to {lengths[-1]} do not fit a context of {model.context_limit}; ask for shorter drafts")
-    if isinstance(drafter, CombinedDrafter):
-        drafter = drafter.last
+    if isinstance(drafter, PartedDrafter):
+        drafter = drafter.parts[-1]
     own = sampling or Sampling()
     width = min(vocab_size or model.vocab_size, model.vocab_size)
     bench = _Bench(
@@ -198,7 +197,7 @@ class _Bench:
             for n in lengths:
                 for turn in range(_IN_A_ROW):
                     spent, drafted = self._round(n)
-                    if repeat >= 0 and turn >= min(1, _IN_A_ROW - 1) and drafted == n:
+                    if repeat >= 0 and turn > 0 and drafted == n:
                         for part, seconds in spent.items():
                             seen[part][n].append(seconds)
             if progress:

@@ -50,11 +50,6 @@ class CombinedDrafter:
         # What a lookup must find, whatever there is room for.
         self._needed = [least if isinstance(drafter, LookupDrafter) else 0 for drafter in parts]
 
-    @property
-    def last(self) -> Drafter:
-        """The one that drafts where nobody before it has enough."""
-        return self.parts[-1]
-
     def afresh(self) -> CombinedDrafter:
         """The same drafters, those that remember each with an empty memory."""
         return CombinedDrafter(*(d.afresh() if isinstance(d, Remembering) else d for d in self.parts), least=self._least)

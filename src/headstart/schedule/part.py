@@ -64,7 +64,6 @@ class Account:
 class Outlook:
     """What a drafter is expected to give, and why."""
 
-    gain: float  # over plain decoding, with its best length
     active: bool
     why: str
 
@@ -163,7 +162,7 @@ class Part:
             why = f"{self.name} is expected to give {gain:.2f}× with {best} drafted token{'s' if best > 1 else ''} a round"
         else:
             why = f"{self.name} is expected to give {gain:.2f}× at best"
-        return Outlook(gain=gain, active=most > _COULD_PAY and gain > _PAYS and not self._off, why=why)
+        return Outlook(active=most > _COULD_PAY and gain > _PAYS and not self._off, why=why)
 
     def _pass_by(self, num_emitted: int) -> None:
         self._pause = max(0, self._pause - 1)
